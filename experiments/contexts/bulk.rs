@@ -17,15 +17,18 @@ use crate::testbed::Testbed;
 
 /// The experiment's name in rows.
 pub const NAME: &str = "contexts/bulk";
-/// The ways that are compared; the middlebox of `plain` is a bare relay of bytes.
-pub const MODES: [Mode; 6] = [
+/// The ways that are compared.
+pub const MODES: [Mode; 7] = [
     Mode::Plain,
     Mode::E2e,
     Mode::Split,
+    Mode::Relay,
     Mode::Levada(Kem::Hybrid, Right::None),
     Mode::Levada(Kem::Hybrid, Right::Read),
     Mode::Levada(Kem::Hybrid, Right::Write),
 ];
+/// The ways that are compared without a middlebox, where ours is an ordinary connection.
+pub const DIRECT: [Mode; 3] = [Mode::Plain, Mode::E2e, Mode::Levada(Kem::Hybrid, Right::Write)];
 /// More than a run transfers.
 const ENDLESS: usize = 1 << 50;
 
@@ -37,9 +40,9 @@ struct Timing {
 }
 
 /// The conditions of rows.
-pub fn conditions() -> Params {
+pub fn conditions(middleboxes: usize) -> Params {
     params([
-        ("middleboxes", 1.into()),
+        ("middleboxes", middleboxes.into()),
         ("contexts", 4.into()),
         ("measured", "channel, over loopback".into()),
     ])
@@ -67,35 +70,39 @@ impl Arguments {
 /// Runs the experiment.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let options = &arguments.options;
-    let mut modes = MODES.to_vec();
-    modes.retain(|mode| {
-        arguments.subject.is_empty() || arguments.subject.contains(&mode.to_string())
-    });
-    let names: Vec<String> = modes.iter().map(ToString::to_string).collect();
-    let mut measuring = Measuring::new(NAME, options, 1)?;
     let length = Duration::from_millis(if options.quick { 300 } else { 1000 });
     let timing = Timing { warm_up: Duration::from_millis(150), length };
-    if measuring.needs(&conditions(), &names) {
-        measuring.group(group(modes, timing))?;
+    let mut measuring = Measuring::new(NAME, options, 2)?;
+    for (middleboxes, modes) in [(1, &MODES[..]), (0, &DIRECT)] {
+        let mut modes = modes.to_vec();
+        modes.retain(|mode| {
+            arguments.subject.is_empty() || arguments.subject.contains(&mode.to_string())
+        });
+        let names: Vec<String> = modes.iter().map(ToString::to_string).collect();
+        if measuring.needs(&conditions(middleboxes), &names) {
+            measuring.group(group(middleboxes, modes, timing))?;
+        }
     }
     Ok(measuring.finish())
 }
 
-fn group(modes: Vec<Mode>, timing: Timing) -> Group<'static> {
-    let case = |mode: Mode| Case::new(mode.to_string(), move || Ok(measure(mode, timing)?));
+fn group(middleboxes: usize, modes: Vec<Mode>, timing: Timing) -> Group<'static> {
+    let case =
+        |mode: Mode| Case::new(mode.to_string(), move || Ok(measure(mode, middleboxes, timing)?));
     let cases = modes.into_iter().map(case).collect();
-    Group { experiment: NAME, params: conditions(), cases, monitor: None }
+    Group { experiment: NAME, params: conditions(middleboxes), cases, monitor: None }
 }
 
-fn measure(mode: Mode, timing: Timing) -> anyhow::Result<Vec<Measured>> {
+fn measure(mode: Mode, middleboxes: usize, timing: Timing) -> anyhow::Result<Vec<Measured>> {
     let run = Run {
         testbed: &Testbed::Loopback,
-        setup: Arc::new(Setup::new(mode, 1, &purposes(4))?),
-        middleboxes: 1,
+        setup: Arc::new(Setup::new(mode, middleboxes, &purposes(4))?),
+        middleboxes,
         exchanges: Arc::new([Exchange {
             request: vec![100, 0, 0, 0],
             response: vec![0, 0, 100, ENDLESS],
         }]),
+        origin: None,
         pinned: true,
     };
     run.client(|dialer| window(dialer, timing))
@@ -144,12 +151,17 @@ async fn window(dialer: Dialer, timing: Timing) -> anyhow::Result<Vec<Measured>>
 fn measured(begin: &Snapshot, end: &Snapshot) -> Vec<Measured> {
     let megabytes = (end.bytes - begin.bytes) as f64 / 1e6;
     let seconds = (end.time - begin.time).as_secs_f64();
-    let cpu = |party: usize| end.cpu[party] - begin.cpu[party];
-    vec![
+    let cpu: Vec<f64> = begin.cpu.iter().zip(&end.cpu).map(|(begin, end)| end - begin).collect();
+    let (client, server) = (cpu[0], cpu[cpu.len() - 1]);
+    let mut all = vec![
         Measured::new("MB/s", "MB/s", megabytes / seconds),
-        Measured::new("middlebox MB/cpu-s", "MB/cpu-s", megabytes / cpu(1)),
-        Measured::new("ends MB/cpu-s", "MB/cpu-s", megabytes / (cpu(0) + cpu(2))),
-        Measured::new("client MB/cpu-s", "MB/cpu-s", megabytes / cpu(0)),
-        Measured::new("server MB/cpu-s", "MB/cpu-s", megabytes / cpu(2)),
-    ]
+        Measured::new("ends MB/cpu-s", "MB/cpu-s", megabytes / (client + server)),
+        Measured::new("client MB/cpu-s", "MB/cpu-s", megabytes / client),
+        Measured::new("server MB/cpu-s", "MB/cpu-s", megabytes / server),
+    ];
+    if let [_, middlebox, _] = cpu[..] {
+        let carried = megabytes / middlebox;
+        all.insert(1, Measured::new("middlebox MB/cpu-s", "MB/cpu-s", carried));
+    }
+    all
 }

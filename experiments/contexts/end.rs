@@ -3,7 +3,8 @@
 use anyhow::{Context, bail, ensure};
 use levada_session::contexts::{PathEvent, PathSession, Received};
 use levada_session::{Connection, Stream};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
 
 use super::mode::Io;
 
@@ -86,6 +87,14 @@ impl End {
             Self::Direct(stream, _) => stream.read(buffer).await?.map_or(0, |(length, _)| length),
             Self::Path(_) => bail!("a session with middleboxes is no stream"),
         })
+    }
+
+    /// Passes bytes on between a stream and `socket`, until both have ended.
+    pub async fn carry(&mut self, mut socket: TcpStream) -> anyhow::Result<()> {
+        let Self::Stream(stream) = self else { bail!("only a stream carries bytes") };
+        socket.set_nodelay(true)?;
+        copy_bidirectional(stream, &mut socket).await?;
+        Ok(())
     }
 
     /// At the server: answers requests until the client ends.

@@ -80,6 +80,7 @@ impl Cell {
             setup: Arc::new(setup),
             middleboxes: self.middleboxes,
             exchanges: Arc::new([Exchange::divided(self.contexts, REQUEST, self.response)]),
+            origin: None,
             pinned: false,
         };
         run.client(|dialer| connections(dialer, count))

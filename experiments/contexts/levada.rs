@@ -26,6 +26,8 @@ pub struct Parties {
     server: ServerPaths,
     path: Path,
     resume: bool,
+    /// What the middleboxes do with records in memory.
+    pub inspector: fn() -> Box<dyn Inspector>,
 }
 
 impl Parties {
@@ -68,6 +70,7 @@ impl Parties {
                 policy: Arc::new(|_| Ok(())),
             },
             resume,
+            inspector: || Box::new(Pass),
         })
     }
 
@@ -96,20 +99,24 @@ impl Parties {
 
     /// A new connection with these exchanges.
     pub fn line_with(&self, exchanges: &[Exchange]) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
-        self.line_of(Some(exchanges))
+        self.line_of(Some([Script::client(exchanges), Script::server(exchanges)]))
     }
 
-    fn line_of(&self, exchanges: Option<&[Exchange]>) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
+    /// A new connection whose ends follow scripts, the client's first.
+    pub fn line_of(
+        &self,
+        scripts: Option<[Script; 2]>,
+    ) -> anyhow::Result<Vec<Box<dyn Party + '_>>> {
+        let [client_script, server_script] = scripts.map_or([None, None], |both| both.map(Some));
         let now = Instant::now();
         let (config, tickets, path) = self.client();
         let client = PathConnection::client(config, tickets, path, now)?;
-        let mut line: Vec<Box<dyn Party + '_>> =
-            vec![Box::new(End::new(client, exchanges.map(Script::client)))];
+        let mut line: Vec<Box<dyn Party + '_>> = vec![Box::new(End::new(client, client_script))];
         for number in 0..self.hops.len() {
-            line.push(Box::new(Middle(Relay::new(self.hop(number), Box::new(Pass), now))));
+            line.push(Box::new(Middle(Relay::new(self.hop(number), (self.inspector)(), now))));
         }
         let server = PathConnection::server(self.server(), now);
-        line.push(Box::new(End::new(server, exchanges.map(Script::server))));
+        line.push(Box::new(End::new(server, server_script)));
         Ok(line)
     }
 }
@@ -134,6 +141,19 @@ impl Inspector for Pass {
     }
 }
 
+/// Puts a copy in the place of each record, as a plug-in that changes data does.
+pub struct Rewrite;
+
+impl Inspector for Rewrite {
+    fn wants_endorsements(&self) -> bool {
+        false
+    }
+
+    fn record(&mut self, piece: Piece<'_>) -> Action {
+        Action::Replace(piece.data.to_vec())
+    }
+}
+
 /// A client or a server, which starts the session at once.
 struct End {
     connection: PathConnection,
@@ -146,10 +166,20 @@ impl End {
         Self { connection, bound: false, script }
     }
 
-    fn send(&mut self, contexts: &[usize]) -> anyhow::Result<()> {
-        for (context, bytes) in (1u8..).zip(contexts).filter(|(_, bytes)| **bytes > 0) {
-            self.connection.write(context, &vec![7; *bytes])?;
-            self.connection.end(context)?;
+    fn send(&mut self, contexts: &[usize], longest: usize) -> anyhow::Result<()> {
+        let all = (1u8..).zip(contexts.iter().copied()).filter(|(_, bytes)| *bytes > 0);
+        let mut left: Vec<(u8, usize)> = all.collect();
+        while !left.is_empty() {
+            // A record ends where the next one has another context.
+            for (context, bytes) in &mut left {
+                let piece = (*bytes).min(longest);
+                self.connection.write(*context, &vec![7; piece])?;
+                *bytes -= piece;
+                if *bytes == 0 {
+                    self.connection.end(*context)?;
+                }
+            }
+            left.retain(|(_, bytes)| *bytes > 0);
         }
         Ok(self.connection.finish()?)
     }
@@ -181,12 +211,13 @@ impl Party for End {
                 script.received_message();
             }
         }
+        let longest = self.script.as_ref().map_or(usize::MAX, Script::longest);
         let next = self.script.as_mut().filter(|_| self.bound).and_then(Script::next);
         match next {
             None => return Ok(advanced),
             Some(Step::Send(contexts)) => {
                 let contexts = contexts.to_vec();
-                self.send(&contexts)?;
+                self.send(&contexts, longest)?;
             }
             Some(Step::Close) => self.connection.close()?,
         }

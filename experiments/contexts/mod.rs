@@ -12,6 +12,9 @@ mod levada;
 mod line;
 mod link;
 mod mode;
+mod node;
+mod overhead;
+mod programs;
 mod report;
 mod run;
 mod script;
@@ -44,6 +47,10 @@ enum Experiment {
     Bulk(bulk::Arguments),
     /// The bytes of recorded page loads on the client's link, over the strategies of contexts
     Web(Options),
+    /// The bytes of handshakes and records on each link, and what the access of a middlebox to a record costs beside memory
+    Overhead(Options),
+    /// The time to the first byte with whole programs, over an open session and from nothing
+    Node(Options),
     /// Answers of a middlebox with a cache, compared with those of the origin, with whole programs and curl
     Cache(Options),
     /// All of them
@@ -53,7 +60,7 @@ enum Experiment {
         /// The folder of the rows
         dir: PathBuf,
     },
-    /// Print the rows in a folder as tables in Markdown
+    /// Print the rows in a folder as tables in Markdown, and beside them the connections of other processors, in folders within it
     Report {
         /// The folder of the rows
         dir: PathBuf,
@@ -61,8 +68,16 @@ enum Experiment {
 }
 
 /// The names of all experiments in rows.
-const NAMES: [&str; 6] =
-    [first_byte::NAME, download::NAME, cached::NAME, bulk::NAME, web::NAME, connections::NAME];
+const NAMES: [&str; 8] = [
+    first_byte::NAME,
+    node::NAME,
+    download::NAME,
+    cached::NAME,
+    bulk::NAME,
+    web::NAME,
+    overhead::NAME,
+    connections::NAME,
+];
 
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
@@ -75,13 +90,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Download(options) => conclude(&options, download::run(&options)?),
         Experiment::Web(options) => conclude(&options, web::run(&options)?),
         Experiment::Cache(options) => conclude(&options, cached::run(&options)?),
+        Experiment::Overhead(options) => conclude(&options, overhead::run(&options)?),
+        Experiment::Node(options) => conclude(&options, node::run(&options)?),
         Experiment::All(options) => {
             let cpu =
                 connections::run(&options)?.and(bulk::run(&bulk::Arguments::all(options.clone()))?);
             let times = first_byte::run(&first_byte::Arguments::all(options.clone()))?
                 .and(download::run(&options)?);
-            let others = web::run(&options)?.and(cached::run(&options)?);
-            conclude(&options, cpu.and(others).and(times))
+            let memory = web::run(&options)?.and(overhead::run(&options)?);
+            let programs = cached::run(&options)?.and(node::run(&options)?);
+            conclude(&options, cpu.and(memory).and(programs).and(times))
         }
         Experiment::Figures { dir } => figures::draw(&dir),
         Experiment::Report { dir } => report::print(&dir),

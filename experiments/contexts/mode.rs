@@ -32,6 +32,8 @@ pub enum Mode {
     E2e,
     /// A TLS session for each link.
     Split,
+    /// Without encryption; middleboxes pass bytes on with the transport of Levada: the most that one of its middleboxes could carry.
+    Relay,
     /// A session with middleboxes, which have this right in every context.
     Levada(Kem, Right),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Mode {
             Self::Plain => return f.write_str("plain"),
             Self::E2e => return f.write_str("e2e"),
             Self::Split => return f.write_str("split"),
+            Self::Relay => return f.write_str("relay"),
             Self::Levada(kem, right) => (kem, right),
         };
         let kem = match kem {
@@ -72,6 +75,7 @@ pub struct Setup {
 enum Kind {
     Plain,
     E2e(Keys),
+    Relay,
     /// By link, the client's first.
     Split(Vec<Keys>),
     Levada(Box<Parties>),
@@ -84,6 +88,7 @@ impl Setup {
     pub fn new(mode: Mode, middleboxes: usize, purposes: &[Purpose]) -> anyhow::Result<Self> {
         let kind = match mode {
             Mode::Plain => Kind::Plain,
+            Mode::Relay => Kind::Relay,
             Mode::E2e => Kind::E2e(full_handshakes()?),
             Mode::Split => {
                 let links = (0..=middleboxes).map(|_| full_handshakes());
@@ -105,7 +110,7 @@ impl Setup {
     pub async fn connect(&self, socket: TcpStream) -> anyhow::Result<End> {
         socket.set_nodelay(self.nodelay)?;
         let keys = match &self.kind {
-            Kind::Plain => return Ok(End::Stream(Box::new(socket))),
+            Kind::Plain | Kind::Relay => return Ok(End::Stream(Box::new(socket))),
             Kind::E2e(keys) => keys,
             Kind::Split(links) => &links[0],
             Kind::Direct(keys, server) => {
@@ -133,7 +138,7 @@ impl Setup {
     pub async fn accept(&self, socket: TcpStream) -> anyhow::Result<End> {
         socket.set_nodelay(self.nodelay)?;
         let keys = match &self.kind {
-            Kind::Plain => return Ok(End::Stream(Box::new(socket))),
+            Kind::Plain | Kind::Relay => return Ok(End::Stream(Box::new(socket))),
             Kind::E2e(keys) => keys,
             Kind::Split(links) => &links[links.len() - 1],
             Kind::Direct(keys, _) => {
@@ -165,6 +170,7 @@ impl Setup {
         far.set_nodelay(self.nodelay)?;
         match &self.kind {
             Kind::Plain | Kind::E2e(_) | Kind::Direct(..) => pass(&mut near, &mut far).await,
+            Kind::Relay => pass(&mut self.transport(near)?, &mut self.transport(far)?).await,
             Kind::Split(links) => {
                 let acceptor = TlsAcceptor::from(links[number].server.clone());
                 let connector = TlsConnector::from(links[number + 1].client.clone());

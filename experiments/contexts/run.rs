@@ -31,6 +31,8 @@ pub struct Run<'a> {
     pub middleboxes: usize,
     /// What the client may ask for.
     pub exchanges: Arc<[Exchange]>,
+    /// Where the server takes connections on, as bytes; it answers `exchanges` itself if there is none.
+    pub origin: Option<SocketAddr>,
     /// Pins the ends to core 0 and the middleboxes to core 1; otherwise the system places them.
     pub pinned: bool,
 }
@@ -85,9 +87,16 @@ impl Run<'_> {
                 });
             }
             let (setup, exchanges) = (self.setup.clone(), self.exchanges.clone());
+            let origin = self.origin;
             let serve = move |socket| {
                 let (setup, exchanges) = (setup.clone(), exchanges.clone());
-                async move { setup.accept(socket).await?.serve(&exchanges).await }
+                async move {
+                    let mut end = setup.accept(socket).await?;
+                    match origin {
+                        None => end.serve(&exchanges).await,
+                        Some(origin) => end.carry(TcpStream::connect(origin).await?).await,
+                    }
+                }
             };
             let place = (self.middleboxes + 1, started);
             scope.spawn(move || {

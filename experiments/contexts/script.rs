@@ -12,6 +12,8 @@ pub struct Script {
     /// Of the message that arrives, in a stream.
     received: usize,
     closed: bool,
+    /// The longest write, in bytes.
+    longest: usize,
 }
 
 /// What an end does next.
@@ -35,7 +37,18 @@ impl Script {
 
     fn new(client: bool, exchanges: &[Exchange]) -> Self {
         let exchanges = exchanges.to_vec();
-        Self { client, exchanges, at: 0, waiting: false, received: 0, closed: false }
+        let (at, received, longest) = (0, 0, usize::MAX);
+        Self { client, exchanges, at, waiting: false, received, closed: false, longest }
+    }
+
+    /// The same, with writes of at most this many bytes, to the contexts in turn: each becomes a record.
+    pub fn in_writes_of(self, longest: usize) -> Self {
+        Self { longest, ..self }
+    }
+
+    /// The longest write, in bytes.
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// A whole message has arrived.

@@ -104,10 +104,17 @@ impl Party for End {
 
     fn advance(&mut self) -> anyhow::Result<bool> {
         let Some(script) = &mut self.script else { return Ok(false) };
+        // The end of a connection would break off its handshake.
+        if self.connection.is_handshaking() {
+            return Ok(false);
+        }
         match script.next() {
             None => return Ok(false),
             Some(Step::Send(contexts)) => {
-                self.connection.writer().write_all(&vec![7; contexts.iter().sum()])?;
+                let message = vec![7; contexts.iter().sum()];
+                for piece in message.chunks(script.longest()) {
+                    self.connection.writer().write_all(piece)?;
+                }
             }
             Some(Step::Close) => self.connection.send_close_notify(),
         }

@@ -3,12 +3,15 @@
 //! Every connection of a page is replayed in memory, so the bytes are exact: records, handshakes and ends of connections, without TCP. The
 //! recordings have no names of hosts: connection 0 has a full handshake, later ones are resumed.
 
+mod fields;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use levada_channel::contexts::{Kem, Purpose, Right};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
+use levada_services::http::{Strategy, context_names};
 
 use super::end::Exchange;
 use super::levada::{Parties, purposes};
@@ -19,9 +22,10 @@ use crate::measuring::{Measuring, Outcome};
 
 /// The experiment's name in rows.
 pub const NAME: &str = "contexts/web";
-/// The strategies, and the ends of the names of their recordings.
-pub const STRATEGIES: [(&str, &str); 3] =
-    [("one", "one-slice"), ("four", "four-slices"), ("per-header", "slice-per-header")];
+/// The strategies: those of the service `http`, and each line of a head in a context of its own, as in the paper.
+pub const STRATEGIES: [&str; 4] = ["one", "four", PER_HEADER, PER_LINE];
+const PER_HEADER: &str = "per-header";
+const PER_LINE: &str = "per-line";
 /// Numbers of middleboxes.
 pub const MIDDLEBOXES: [usize; 2] = [1, 3];
 /// The subjects: the bytes of HTTP alone, TLS, and sessions whose middleboxes pass everything on and have no right, or write everywhere.
@@ -42,11 +46,11 @@ pub fn conditions(strategy: &str, middleboxes: usize) -> Params {
 /// Runs the experiment. The bytes do not vary, so the runs differ only in lengths of signatures and the like.
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut measuring = Measuring::new(NAME, options, STRATEGIES.len() * MIDDLEBOXES.len())?;
-    for (strategy, ending) in STRATEGIES {
+    for strategy in STRATEGIES {
         for middleboxes in MIDDLEBOXES {
             let params = conditions(strategy, middleboxes);
             if measuring.needs(&params, &SUBJECTS.map(str::to_owned)) {
-                let mut pages = read(&folder(), ending)?;
+                let mut pages = pages(strategy)?;
                 if options.quick {
                     pages.truncate(4);
                 }
@@ -64,6 +68,32 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("contexts/web-traces")
+}
+
+/// The recorded page loads, divided into the contexts of a strategy.
+fn pages(strategy: &str) -> anyhow::Result<Pages> {
+    match strategy {
+        "one" => read(&folder(), "one-slice"),
+        "four" => read(&folder(), "four-slices"),
+        PER_LINE => read(&folder(), "slice-per-header"),
+        _ => {
+            let mut pages = read(&folder(), "slice-per-header")?;
+            let exchanges = pages.iter_mut().flatten().flatten();
+            exchanges.for_each(|exchange| *exchange = fields::divided(exchange));
+            Ok(pages)
+        }
+    }
+}
+
+/// The purposes of the contexts of an exchange.
+fn purposes_of(contexts: usize) -> Vec<Purpose> {
+    let names = context_names(Strategy::PerHeader);
+    match contexts {
+        // Heads and bodies.
+        4 => purposes(4),
+        _ if contexts == names.len() => names.into_iter().map(|(_, purpose)| purpose).collect(),
+        _ => vec![Purpose::Other; contexts],
+    }
 }
 
 /// The recordings whose names have this ending, in alphabetical order.
@@ -142,12 +172,7 @@ fn e2e(page: &[Vec<Exchange>], middleboxes: usize) -> anyhow::Result<u64> {
 fn levada(page: &[Vec<Exchange>], rights: (usize, Right)) -> anyhow::Result<u64> {
     let contexts = page.iter().flatten().map(|exchange| exchange.request.len()).max();
     let contexts = contexts.context("a page without an exchange")?;
-    let purposes = match contexts {
-        // Heads and bodies.
-        4 => purposes(4),
-        _ => vec![Purpose::Other; contexts],
-    };
-    let parties = Parties::new(Kem::Hybrid, rights, &purposes, true)?;
+    let parties = Parties::new(Kem::Hybrid, rights, &purposes_of(contexts), true)?;
     let mut bytes = 0;
     for connection in page {
         bytes += replay(&mut parties.line_with(connection)?)?;
@@ -180,10 +205,10 @@ mod tests {
 
     #[test]
     fn the_recordings_are_complete_and_a_page_is_replayed() {
-        for (_, ending) in STRATEGIES {
-            assert_eq!(read(&folder(), ending).unwrap().len(), 24);
+        for strategy in STRATEGIES {
+            assert_eq!(pages(strategy).unwrap().len(), 24);
         }
-        let pages = read(&folder(), "four-slices").unwrap();
+        let pages = pages("four").unwrap();
         let page = &pages[0];
         let (plain, e2e) = (plain(page), e2e(page, 1).unwrap());
         let levada = levada(page, (1, Right::None)).unwrap();

@@ -2,31 +2,59 @@
 
 use levada_harness::{Params, Row, find};
 
-use super::line;
+use super::{line, title};
 use crate::contexts::connections::{E2E, LEVADA, SPLIT, conditions};
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{Any, AtLeast, AtMost};
 
+const METRICS: [&str; 5] =
+    ["client CPU", "middlebox CPU", "server CPU", "client's link", "server's link"];
+const SUBJECTS: [&str; 4] = [LEVADA[0], LEVADA[1], E2E, SPLIT];
+
 /// CPU time and bytes of a connection, a line for each number of contexts or middleboxes.
-pub fn table(rows: &[Row], resumed: bool) -> Table {
-    const METRICS: [&str; 5] =
-        ["client CPU", "middlebox CPU", "server CPU", "client's link", "server's link"];
+pub fn table(rows: &[Row], resumed: bool, processor: &str) -> Table {
     let handshake = if resumed { "Resumed" } else { "Full" };
-    let title = format!("{handshake} connections: µs of CPU, and bytes");
     let head = ["middleboxes", "contexts", "subject"].into_iter().chain(METRICS);
-    let mut table = Table::new(&title, head);
+    let mut table = Table::new("", head);
+    let mut used = Vec::new();
     let cells = [1, 2, 4, 8, 16].map(|contexts| (1, contexts));
     let more = [2, 4, 8, 16].map(|middleboxes| (middleboxes, 4));
     for (middleboxes, contexts) in cells.into_iter().chain(more) {
         let at = conditions(middleboxes, contexts, resumed);
-        for subject in [LEVADA[0], LEVADA[1], E2E, SPLIT] {
-            let cell = |metric| find(rows, subject, metric, &at).map(|row| short(row.median));
-            let cells: Vec<String> = METRICS.iter().filter_map(|metric| cell(*metric)).collect();
-            if cells.len() == METRICS.len() {
+        for subject in SUBJECTS {
+            let found = METRICS.iter().filter_map(|metric| find(rows, subject, metric, &at));
+            let found: Vec<&Row> = found.collect();
+            if found.len() == METRICS.len() {
                 let mut line =
                     vec![middleboxes.to_string(), contexts.to_string(), format!("`{subject}`")];
-                line.extend(cells);
+                line.extend(found.iter().map(|row| short(row.median)));
                 table.lines.push(line);
+                used.extend(found);
+            }
+        }
+    }
+    let what = format!("{handshake} connections on {processor}: µs of CPU, and bytes");
+    table.title = title(&what, "", used);
+    table
+}
+
+/// CPU time of a connection through one middlebox with four contexts, a line for each processor that has rows.
+pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
+    let head =
+        ["handshake", "subject", "processor"].into_iter().chain(METRICS[..3].iter().copied());
+    let mut table =
+        Table::new("CPU-µs of a connection by processor: one middlebox, four contexts", head);
+    for (handshake, resumed) in [("full", false), ("resumed", true)] {
+        let at = conditions(1, 4, resumed);
+        for subject in SUBJECTS {
+            for (processor, rows) in measured {
+                let cell = |metric| find(rows, subject, metric, &at).map(|row| short(row.median));
+                let cells: Vec<String> =
+                    METRICS[..3].iter().filter_map(|metric| cell(*metric)).collect();
+                if cells.len() == 3 {
+                    let names = [handshake.to_owned(), format!("`{subject}`"), processor.clone()];
+                    table.lines.push(names.into_iter().chain(cells).collect());
+                }
             }
         }
     }

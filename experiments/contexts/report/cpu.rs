@@ -2,7 +2,7 @@
 
 use levada_harness::{Row, find};
 
-use super::line;
+use super::{line, title};
 use crate::contexts::{bulk, web};
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
@@ -11,19 +11,27 @@ use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
 const METRICS: [&str; 5] =
     ["MB/s", "middlebox MB/cpu-s", "ends MB/cpu-s", "client MB/cpu-s", "server MB/cpu-s"];
 
-/// A line for each way to cross one middlebox.
-pub fn bulk(rows: &[Row]) -> Table {
-    let mut table =
-        Table::new("A long response through one middlebox", ["subject"].into_iter().chain(METRICS));
-    for mode in bulk::MODES {
+/// A line for each way to cross one middlebox, or without one.
+pub fn bulk(rows: &[Row], middleboxes: usize) -> Table {
+    let mut table = Table::new("", ["subject"].into_iter().chain(METRICS));
+    let modes = if middleboxes == 0 { &bulk::DIRECT[..] } else { &bulk::MODES };
+    let mut used = Vec::new();
+    for mode in modes {
         let name = mode.to_string();
-        let cell =
-            |metric| find(rows, &name, metric, &bulk::conditions()).map(|row| short(row.median));
-        let cells: Vec<String> = METRICS.iter().filter_map(|metric| cell(*metric)).collect();
-        if cells.len() == METRICS.len() {
-            table.lines.push([vec![format!("`{name}`")], cells].concat());
+        let at = bulk::conditions(middleboxes);
+        let found = METRICS.map(|metric| find(rows, &name, metric, &at));
+        if found[0].is_some() {
+            let cell = |row: &Option<&Row>| row.map(|row| short(row.median)).unwrap_or_default();
+            let cells = found.iter().map(cell);
+            table.lines.push([format!("`{name}`")].into_iter().chain(cells).collect());
+            used.extend(found.into_iter().flatten());
         }
     }
+    let what = match middleboxes {
+        0 => "A long response without a middlebox; ours is an ordinary connection",
+        _ => "A long response through one middlebox",
+    };
+    table.title = title(what, "", used);
     table
 }
 
@@ -34,7 +42,7 @@ pub fn web(rows: &[Row]) -> Table {
         "Bytes of page loads on the client's link ÷ plain: sum of all pages, and the worst page",
         head,
     );
-    for (strategy, _) in web::STRATEGIES {
+    for strategy in web::STRATEGIES {
         for middleboxes in web::MIDDLEBOXES {
             let at = web::conditions(strategy, middleboxes);
             let plain = find(rows, web::SUBJECTS[0], "client's link", &at);
@@ -55,33 +63,27 @@ pub fn web(rows: &[Row]) -> Table {
 
 /// The comparisons of bulk transfers and pages.
 pub fn compare(table: &mut Table, rows: &[Row]) {
-    let mut of = |what: &str, metric: &str, own: &str, rival: &str, limit: Threshold| {
-        let at = bulk::conditions();
-        line(table, what, limit, (find(rows, own, metric, &at), find(rows, rival, metric, &at)));
+    let mut of = |what: &str, metric: &str, pair: (&str, &str), limit: Threshold, at| {
+        let (own, rival) = pair;
+        line(table, what, limit, (find(rows, own, metric, at), find(rows, rival, metric, at)));
     };
-    let [_, _, _, none, reader, writer] = bulk::MODES.map(|mode| mode.to_string());
+    let [plain, e2e, split, relay, none, reader, writer] =
+        &bulk::MODES.map(|mode| mode.to_string());
+    let (one, direct) = (&bulk::conditions(1), &bulk::conditions(0));
     let middlebox = "middlebox MB/cpu-s";
-    of(
-        "bulk, MB/cpu-s of the middlebox: reader ÷ `split`",
-        middlebox,
-        &reader,
-        "split",
-        AtLeast(1.05),
-    );
-    of("no rights ÷ a relay of the same bytes (`e2e`)", middlebox, &none, "e2e", AtLeast(0.9));
-    of("no rights ÷ a relay of plain bytes (`plain`)", middlebox, &none, "plain", Any);
-    of("writer that passes all ÷ `split`", middlebox, &writer, "split", Any);
-    of("relay (`e2e`) ÷ `split`", middlebox, "e2e", "split", Any);
+    let what = "bulk, MB/cpu-s of the middlebox: reader ÷ `split`";
+    of(what, middlebox, (reader, split), AtLeast(1.05), one);
+    of("no rights ÷ `relay`", middlebox, (none, relay), AtLeast(0.9), one);
+    of("no rights ÷ `e2e`, whose middlebox passes TLS on", middlebox, (none, e2e), Any, one);
+    of("no rights ÷ `plain`", middlebox, (none, plain), Any, one);
+    of("writer that passes all ÷ `split`", middlebox, (writer, split), Any, one);
+    of("`relay` ÷ `split`", middlebox, (relay, split), Any, one);
     let ends = "ends MB/cpu-s";
-    of(
-        "bulk, MB/cpu-s of both ends ÷ `e2e`: four contexts, one reader",
-        ends,
-        &reader,
-        "e2e",
-        AtLeast(0.5),
-    );
-    of("no rights", ends, &none, "e2e", Any);
-    of("one writer", ends, &writer, "e2e", Any);
+    let what = "bulk, MB/cpu-s of both ends ÷ `e2e`: no middlebox";
+    of(what, ends, (writer, e2e), AtLeast(0.97), direct);
+    of("four contexts, one reader", ends, (reader, e2e), AtLeast(0.5), one);
+    of("no rights", ends, (none, e2e), Any, one);
+    of("one writer", ends, (writer, e2e), Any, one);
     let at = web::conditions("four", 1);
     let metric = "client's link";
     let plain = find(rows, "plain", metric, &at);

@@ -2,7 +2,7 @@
 
 use levada_harness::{Row, find, ratio_row};
 
-use super::{deviation, line};
+use super::{deviation, line, title};
 use crate::contexts::cached;
 use crate::contexts::connections::{E2E, conditions};
 use crate::contexts::download::{LENGTHS, RATES as DOWNLOAD_RATES, STATED};
@@ -52,13 +52,13 @@ pub fn tables(rows: &[Row]) -> Vec<Table> {
         let links = Links::Profile(profile);
         let cells =
             CONTEXTS.map(|contexts| (contexts.to_string(), Cell { contexts, links, ..cell(8) }));
-        let title = format!("ms to the first byte, {}, over contexts", profile.name());
-        all.push(sweep(rows, &title, ("contexts", FIRST), cells));
+        let what = format!("ms to the first byte, {}, over contexts", profile.name());
+        all.push(sweep(rows, &what, ("contexts", FIRST), cells));
     }
     for rate in [1, 8, 10, 100].into_iter().filter(|rate| DOWNLOAD_RATES.contains(rate)) {
         let cells = LENGTHS.map(|response| (response.to_string(), Cell { response, ..cell(rate) }));
-        let title = format!("ms of a download at {rate} Mbit/s, over its length");
-        all.push(sweep(rows, &title, ("bytes", LAST), cells));
+        let what = format!("ms of a download at {rate} Mbit/s, over its length");
+        all.push(sweep(rows, &what, ("bytes", LAST), cells));
     }
     all
 }
@@ -68,30 +68,36 @@ pub fn cache(rows: &[Row]) -> Table {
     const METRICS: [&str; 3] = [FIRST, "whole body", "server's link"];
     let head =
         ["bytes", "answer", "ms to the first byte", "ms to the last", "bytes on the server's link"];
-    let mut table =
-        Table::new("`curl`, `levada http`, a middlebox with a cache, a node and nginx", head);
+    let mut table = Table::new("", head);
+    let mut used = Vec::new();
     for file in cached::FILES {
         for subject in cached::SUBJECTS {
-            let cell = |metric| find(rows, subject, metric, &cached::conditions(file));
-            let cells = METRICS.iter().filter_map(|metric| Some(short(cell(*metric)?.median)));
+            let at = cached::conditions(file);
+            let found = METRICS.iter().filter_map(|metric| find(rows, subject, metric, &at));
+            let found: Vec<&Row> = found.collect();
+            let cells = found.iter().map(|row| short(row.median));
             let line = [file.0.to_string(), subject.to_owned()].into_iter().chain(cells);
             table.lines.push(line.collect());
+            used.extend(found.into_iter().filter(|row| row.samples.is_some()));
         }
     }
     table.lines.retain(|line| line.len() == head.len());
+    let what = "`curl`, `levada http`, a middlebox with a cache, a node and nginx";
+    table.title = title(what, "requests", used);
     table
 }
 
 /// A line for each cell: the times of each mode with their standard deviation, and the ratio of ours to TLS.
 fn sweep(
     rows: &[Row],
-    title: &str,
+    what: &str,
     (first, metric): (&str, &str),
     cells: impl IntoIterator<Item = (String, Cell)>,
 ) -> Table {
     let modes = MODES.map(|mode| mode.to_string());
     let head = [first.to_owned()].into_iter().chain(modes.clone()).chain(["÷ `e2e`".to_owned()]);
-    let mut table = Table::new(title, head);
+    let mut table = Table::new("", head);
+    let mut used = Vec::new();
     for (label, cell) in cells {
         let at = cell.params();
         let row = |name: &str| find(rows, name, metric, &at);
@@ -100,9 +106,11 @@ fn sweep(
         if let (Some(own), Some(rival)) = (own, rival) {
             let ratio = ratio_row(own, rival).map(|ratio| format!("{:.3}", ratio.median));
             table.lines.push([label].into_iter().chain(times).chain(ratio).collect());
+            used.extend(modes.iter().filter_map(|name| row(name)));
         }
     }
     table.lines.retain(|line| line.len() == table.head.len());
+    table.title = title(what, "connections", used);
     table
 }
 

@@ -36,6 +36,9 @@ pub enum HarnessError {
     /// The folder has rows of this experiment, and `--resume` was not given.
     #[error("{0} has rows already; keep them with --resume, or choose another folder")]
     RowsThere(PathBuf),
+    /// The commit of the binary is unknown.
+    #[error("this binary was built outside a checkout; name its commit with --commit")]
+    NoCommit,
     /// The results could not be printed.
     #[error("standard output: {0}")]
     Output(std::io::Error),

@@ -19,7 +19,7 @@ pub use ends::{EndClocks, ThreadClock, Window, own_cpu_time, pin};
 pub use error::HarnessError;
 pub use figure::{Axis, Figure, Panel, Scale, Series, Stroke};
 pub use group::{Case, Group, Measured, Monitor, MonitorReport};
-pub use machine::Machine;
+pub use machine::{Machine, processors};
 pub use options::Options;
 pub use output::print;
 pub use ratio::{best, exponent_row, fit_line, ratio_row};

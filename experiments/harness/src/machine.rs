@@ -7,7 +7,10 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::HarnessError;
+use crate::{HarnessError, Options};
+
+/// The file with the machine, versions and command of each call that wrote rows.
+pub(crate) const MACHINE: &str = "machine.jsonl";
 
 /// The machine, the versions and the command of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,7 +27,7 @@ pub struct Machine {
     pub system: String,
     /// The compiler's version.
     pub rustc: String,
-    /// The measured commit; with `+` if tracked files differ from it.
+    /// The measured commit; with `+` if tracked sources differ from it.
     pub commit: String,
     /// The default congestion control.
     pub congestion: String,
@@ -32,6 +35,31 @@ pub struct Machine {
     pub load: String,
     /// The date and time in UTC.
     pub date: String,
+}
+
+/// The processors that measured the rows of `experiment` in a folder, each once, in the order of their calls.
+///
+/// # Errors
+/// [`HarnessError`] if the folder's `machine.jsonl` exists and cannot be read.
+pub fn processors(folder: &Path, experiment: &str) -> Result<Vec<String>, HarnessError> {
+    #[derive(Deserialize)]
+    struct Line {
+        experiment: String,
+        /// Lines with settings of the lab have none.
+        cpu: Option<String>,
+    }
+    let path = folder.join(MACHINE);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = fs::read_to_string(&path).map_err(HarnessError::file(&path))?;
+    let mut all: Vec<String> = Vec::new();
+    for line in text.lines() {
+        let of =
+            serde_json::from_str::<Line>(line).ok().filter(|line| line.experiment == experiment);
+        all.extend(of.and_then(|line| line.cpu).filter(|cpu| !all.contains(cpu)));
+    }
+    Ok(all)
 }
 
 #[derive(Serialize)]
@@ -42,23 +70,31 @@ struct Entry<'a> {
     machine: &'a Machine,
 }
 
+/// The commit of this binary, embedded by `build.rs`; empty if it was built outside a checkout.
+const BUILT: &str = env!("LEVADA_COMMIT");
+
 impl Machine {
-    /// The current machine. Unknown values are empty.
-    pub fn current() -> Self {
-        let status = run("git", &["status", "--porcelain", "--untracked-files=no"]);
-        let changed = if status.is_empty() { "" } else { "+" };
-        Self {
+    /// The current machine, and the commit of this binary. Other unknown values are empty.
+    ///
+    /// # Errors
+    /// [`HarnessError::NoCommit`] if the binary was built outside a checkout, and `options` name no commit.
+    pub fn current(options: &Options) -> Result<Self, HarnessError> {
+        let commit = options.commit.as_deref().unwrap_or(BUILT);
+        if commit.is_empty() {
+            return Err(HarnessError::NoCommit);
+        }
+        Ok(Self {
             cpu: field("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(0, |cores| cores.get()),
             memory_gib: memory_gib(),
             kernel: run("uname", &["-sr"]),
             system: field("/etc/os-release", "PRETTY_NAME").replace('"', ""),
             rustc: run("rustc", &["--version"]),
-            commit: run("git", &["rev-parse", "--short=12", "HEAD"]) + changed,
+            commit: commit.to_owned(),
             congestion: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             load: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
             date: run("date", &["-u", "+%FT%TZ"]),
-        }
+        })
     }
 
     /// Appends it to a file, with the command of this process.
@@ -99,4 +135,36 @@ fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     let text = output.map(|output| output.stdout).unwrap_or_default();
     String::from_utf8_lossy(&text).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commit_is_that_of_the_build_or_of_the_option_and_never_empty() {
+        let named =
+            |commit: &str| Options { commit: Some(commit.to_owned()), ..Options::default() };
+        assert_eq!(Machine::current(&named("abc")).unwrap().commit, "abc");
+        assert!(matches!(Machine::current(&named("")), Err(HarnessError::NoCommit)));
+        match Machine::current(&Options::default()) {
+            Ok(machine) => assert_eq!((machine.commit.as_str(), BUILT.is_empty()), (BUILT, false)),
+            Err(error) => assert!(BUILT.is_empty(), "{error}"),
+        }
+    }
+
+    #[test]
+    fn the_processors_of_an_experiment_are_named_once() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(processors(folder.path(), "t/e").unwrap(), Vec::<String>::new());
+        let lines = [
+            r#"{"experiment":"t/e","command":"a","cpu":"one"}"#,
+            r#"{"experiment":"t/e","lab":{"backend":"user"}}"#,
+            r#"{"experiment":"t/e","command":"b","cpu":"one"}"#,
+            r#"{"experiment":"t/f","command":"c","cpu":"two"}"#,
+            r#"{"experiment":"t/e","command":"d","cpu":"three"}"#,
+        ];
+        fs::write(folder.path().join(MACHINE), lines.join("\n")).unwrap();
+        assert_eq!(processors(folder.path(), "t/e").unwrap(), ["one", "three"]);
+    }
 }

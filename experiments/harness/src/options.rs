@@ -30,6 +30,10 @@ pub struct Options {
     /// Start no further group of subjects after this time (continue with --resume)
     #[arg(long, value_name = "MINUTES")]
     pub limit: Option<u64>,
+
+    /// The commit to record with the rows, for a binary that was built outside a checkout; otherwise the binary has it
+    #[arg(long, value_name = "COMMIT")]
+    pub commit: Option<String>,
 }
 
 impl Options {

@@ -7,13 +7,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::machine::append;
+use crate::machine::{MACHINE, append};
 use crate::row::read_rows;
 use crate::runner::ATTESTATION;
 use crate::{HarnessError, Machine, Options, Params, Row};
-
-/// The file with the machine, versions and command of each call that wrote rows.
-const MACHINE: &str = "machine.jsonl";
 
 /// The rows of one experiment.
 pub(crate) struct Output {
@@ -35,6 +32,7 @@ impl Output {
             rows: Vec::new(),
         };
         let Some(folder) = options.folder() else { return Ok(output) };
+        let machine = Machine::current(options)?;
         fs::create_dir_all(folder).map_err(HarnessError::file(folder))?;
         let short = name.rsplit('/').next().unwrap_or(name);
         let path = folder.join(format!("{short}.jsonl"));
@@ -44,7 +42,7 @@ impl Output {
         }
         let file = OpenOptions::new().create(true).append(true).open(&path);
         output.file = Some((path.clone(), file.map_err(HarnessError::file(&path))?));
-        Machine::current().append(&folder.join(MACHINE), name)?;
+        machine.append(&folder.join(MACHINE), name)?;
         output.show(&rows)?;
         output.rows = rows;
         Ok(output)

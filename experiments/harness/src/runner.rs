@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn options(quick: bool) -> Options {
-        Options { json: true, quick, ..Options::default() }
+        Options { json: true, quick, commit: Some("test".into()), ..Options::default() }
     }
 
     #[test]
