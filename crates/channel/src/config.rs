@@ -44,9 +44,21 @@ impl ClientConfig {
     /// # Errors
     /// [`Error::Internal`] if the TLS library rejects the key.
     pub fn new(key: &SecretKey) -> Result<Self, Error> {
+        Self::with_provider(key, provider())
+    }
+
+    /// A client without AES, such as one whose processor has no instructions for it.
+    #[cfg(test)]
+    pub(crate) fn chacha20(key: &SecretKey) -> Result<Self, Error> {
+        let mut chacha20 = (*provider()).clone();
+        chacha20.cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
+        Self::with_provider(key, Arc::new(chacha20))
+    }
+
+    fn with_provider(key: &SecretKey, provider: Arc<CryptoProvider>) -> Result<Self, Error> {
         let resolver = Arc::new(AlwaysResolvesClientRawPublicKeys::new(certified_key(key)?));
         let tickets = Arc::new(ClientSessionMemoryCache::new(SESSIONS));
-        let mut tls = rustls::ClientConfig::builder_with_provider(provider())
+        let mut tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|_| Error::Internal("TLS 1.3 is not available"))?
             .dangerous()

@@ -28,6 +28,8 @@ use open::{Open, Ready};
 
 /// The time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The code of ALERT of a party that is busy.
+const BUSY: u8 = 5;
 /// What a server holds of a session that is not started yet, in bytes; it reads no further.
 const MAX_HELD: usize = 64 * 1024;
 
@@ -291,6 +293,27 @@ impl PathConnection {
         {
             open.sender.transmit(out);
         }
+    }
+
+    /// The memory, in bytes, of what was received and not taken by [`Self::poll_event`] yet, of keys, and of what waits to be sent; about.
+    pub fn memory(&self) -> usize {
+        let stage = match &self.stage {
+            Stage::Server(handshake) => handshake.memory(),
+            Stage::Open(open) => {
+                open.held + open.receiver.memory() + open.sender.memory() + open.bound.tail.memory()
+            }
+            Stage::Client(_) | Stage::Ended => 0,
+        };
+        self.out.capacity() + stage
+    }
+
+    /// Ends the session because this side is busy, and frees what was received. The peer gets an ALERT, which is a hint only.
+    pub fn busy(&mut self) {
+        if !matches!(self.stage, Stage::Ended) {
+            self.stop();
+            frame::put(&mut self.out, frame::ALERT, &[&[BUSY, 0]]);
+        }
+        self.events.clear();
     }
 
     /// The next thing that happened.

@@ -78,6 +78,9 @@ pub enum ContextError {
         /// The context.
         context: Option<u8>,
     },
+    /// A middlebox sent a one-time key to which nothing can be sealed, such as a point of small order (RFC 7748 section 6.1).
+    #[error("malformed: the one-time key of middlebox {0}")]
+    BadKey(u8),
     /// A middlebox did what it has no right to do.
     #[error("middlebox {hop} has no right to {what} in context {context}")]
     NoRight {

@@ -142,6 +142,12 @@ impl HopHandshake {
         Some((self.bound.as_ref()?, self.keys.as_deref()?))
     }
 
+    /// The one-time key, until the server's share is opened: what an attacker in the memory of this middlebox has.
+    #[cfg(test)]
+    pub(crate) fn one_time_key(&self) -> Option<&OneTimeKey> {
+        self.first.as_ref()?.key.as_ref()
+    }
+
     /// What a malicious server shares with this middlebox.
     #[cfg(test)]
     pub(crate) fn bound(&self) -> Option<&HopBound> {

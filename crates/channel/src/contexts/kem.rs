@@ -64,6 +64,8 @@ impl Binding<'_> {
 
 impl OneTimeKey {
     pub(crate) fn generate(kem: Kem) -> Result<Self, ContextError> {
+        #[cfg(test)]
+        super::tests::probe::public_key_operation();
         match kem {
             Kem::X25519 => {
                 let (public, private) = X25519.generate_key_pair().map_err(|_| INTERNAL)?;
@@ -82,19 +84,20 @@ impl OneTimeKey {
         }
     }
 
-    /// Opens what [`seal`] made: an encapsulation, then the sealed bytes. Consumes the key.
+    /// Opens what [`seal`] made: an encapsulation, then the sealed bytes.
     pub(crate) fn open(
-        self,
+        &self,
         binding: &Binding<'_>,
         output: &[u8],
         sealed: &[u8],
     ) -> Result<Zeroizing<Vec<u8>>, ContextError> {
+        #[cfg(test)]
+        super::tests::probe::public_key_operation();
         let forged = ContextError::forged("a server's share");
         match self {
             Self::X25519 { private, .. } => {
                 let output = EncapsulatedSecret(output.to_vec());
-                let opened =
-                    X25519.open(&output, &binding.info(), &binding.aad(), sealed, &private);
+                let opened = X25519.open(&output, &binding.info(), &binding.aad(), sealed, private);
                 opened.map(Zeroizing::new).map_err(|_| forged)
             }
             Self::Hybrid(key) => {
@@ -112,7 +115,9 @@ pub(crate) fn seal(
     binding: &Binding<'_>,
     message: &[u8],
 ) -> Result<(Vec<u8>, Vec<u8>), ContextError> {
-    let refused = ContextError::Malformed("the key of a middlebox");
+    #[cfg(test)]
+    super::tests::probe::public_key_operation();
+    let refused = ContextError::BadKey(binding.hop);
     match kem {
         Kem::X25519 => {
             let public = HpkePublicKey(public.to_vec());
@@ -134,6 +139,8 @@ pub(crate) fn seal_once(key: &Secret, aad: &[u8], message: &[u8]) -> Result<Vec<
     // Full capacity: a reallocation would leave a copy of the plaintext in freed memory.
     let mut bytes = Vec::with_capacity(message.len() + TAG);
     bytes.extend_from_slice(message);
+    #[cfg(test)]
+    super::tests::probe::sealed(key.bytes(), [0; 12]);
     let sealed = once(key)?.seal_in_place_append_tag(nonce(), Aad::from(aad), &mut bytes);
     sealed.map_err(|_| INTERNAL)?;
     Ok(bytes)

@@ -25,6 +25,8 @@ use shape::Shape;
 
 /// What a record in memory takes besides its data, about.
 pub(crate) const PIECE_MEMORY: usize = 64;
+/// What the keys of a context take in memory, and those of each middlebox that has written in it, about.
+const KEYS_MEMORY: usize = 2 << 10;
 /// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
 const MAX_WAITING: usize = AUDIT_EVERY as usize * (MAX_PLAIN + PIECE_MEMORY);
 /// See [`MAX_WAITING`].
@@ -247,6 +249,13 @@ impl Receiver {
     /// Bytes that wait for an audit, about.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
+    }
+
+    /// Memory in bytes, about.
+    pub(crate) fn memory(&self) -> usize {
+        let keys = self.contexts.iter().filter_map(|context| context.keys.as_ref());
+        let sets: usize = keys.map(Keys::sets).sum();
+        self.waiting_bytes + self.control.capacity() + sets * KEYS_MEMORY
     }
 
     /// At a client: the requests that middleboxes have answered, and the server not yet.

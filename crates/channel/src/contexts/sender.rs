@@ -348,6 +348,11 @@ impl Sender {
         self.out.len()
     }
 
+    /// Memory in bytes, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.out.capacity()
+    }
+
     /// Takes what was sealed; appends it to `out`.
     pub(crate) fn transmit(&mut self, out: &mut Vec<u8>) {
         if out.is_empty() {

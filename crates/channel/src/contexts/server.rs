@@ -37,7 +37,14 @@ pub struct ServerPaths {
     pub tickets: u8,
     /// Which paths it accepts.
     pub policy: Arc<PathPolicy>,
+    /// What a malicious server does to the share of each middlebox before it seals it.
+    #[cfg(test)]
+    pub(crate) alter_share: Option<Arc<AlterShare>>,
 }
+
+/// Changes the share of a middlebox, by its number.
+#[cfg(test)]
+pub(crate) type AlterShare = dyn Fn(u8, &mut messages::Share) + Send + Sync;
 
 /// The handshake of a server, until every READY was verified.
 pub(crate) struct ServerHandshake {
@@ -75,6 +82,15 @@ impl ServerHandshake {
             Stage::Hellos(first) => first.awaited(),
             Stage::Finished(_) => ("its TLS Finished", Role::Client),
             Stage::Ready(second, number) => ("READY", Role::at(*number, second.keys.hops.len())),
+        }
+    }
+
+    /// Memory in bytes, about.
+    pub(crate) fn memory(&self) -> usize {
+        match &self.stage {
+            Stage::Path => 0,
+            Stage::ClientHello(first) | Stage::Hellos(first) => first.memory(),
+            Stage::Finished(second) | Stage::Ready(second, _) => second.held.capacity(),
         }
     }
 

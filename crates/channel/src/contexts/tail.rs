@@ -54,6 +54,11 @@ impl Tail {
         self.closed
     }
 
+    /// Memory in bytes of a message that is not complete.
+    pub(crate) fn memory(&self) -> usize {
+        self.message.capacity()
+    }
+
     /// How many tickets arrived.
     pub(crate) fn tickets(&self) -> u8 {
         self.tickets

@@ -101,12 +101,17 @@ impl HopHandshake {
             return Err(ContextError::forged("a share that SBIND does not cover"));
         }
         let opened = match (key, y) {
-            (Some(key), _) => Share::open_sealed(path.kem, key, number, &th1, &share)?,
+            (Some(key), _) => Share::open_sealed(path.kem, &key, number, &th1, &share)?,
             (None, Some(y)) => Share::open_resumed(y, number, &th1, &share)?,
             (None, None) => return Err(NO_SECRET),
         };
+        let classes = Classes::new(&path);
+        // Here, and not with the client's halves: this share is the server's.
+        if opened.halves.len() != 32 * classes.of_hop(number).count() {
+            return Err(ContextError::Malformed("the halves in a SSHARE"));
+        }
         self.bound = Some(HopBound {
-            classes: Classes::new(&path),
+            classes,
             number,
             secrets: HopSecrets { a: opened.a, z: Some(opened.z) },
             server_halves: opened.halves,

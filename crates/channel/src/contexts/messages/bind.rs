@@ -94,6 +94,8 @@ impl Bind {
         let covered = Self::covered(th1, self.form(), self.tickets, &self.shares);
         let verified = match (&self.proof, secret) {
             (BindProof::Signed(signature), _) => {
+                #[cfg(test)]
+                crate::contexts::tests::probe::public_key_operation();
                 let server = &path.server.identity;
                 server.verify(label::SERVER_BIND, &covered, signature).is_ok()
             }

@@ -28,6 +28,8 @@ pub(crate) enum HelloProof {
 impl Hello {
     /// Signed by the middlebox `hop`, after the transcript `before` (L of the hop before it).
     pub(crate) fn signed(key: &SecretKey, hop: u8, before: &Digest, kem_key: &[u8]) -> Self {
+        #[cfg(test)]
+        crate::contexts::tests::probe::public_key_operation();
         let key_hash = sha256(&[kem_key]);
         let message = signed_hello(hop, before, &key_hash);
         let signature = key.sign(label::MIDDLEBOX_HELLO, &message);
@@ -123,6 +125,8 @@ impl Hello {
         let HelloProof::Signed { key_hash, signature } = &self.proof else { return Err(forged) };
         let at = usize::from(self.hop).checked_sub(1);
         let Some(hop) = at.and_then(|at| path.hops.get(at)) else { return Err(forged) };
+        #[cfg(test)]
+        crate::contexts::tests::probe::public_key_operation();
         let message = signed_hello(self.hop, before, key_hash);
         let verified = hop.party.identity.verify(label::MIDDLEBOX_HELLO, &message, signature);
         verified.map_err(|_| forged)

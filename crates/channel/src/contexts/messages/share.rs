@@ -68,7 +68,7 @@ impl Share {
     /// Opens a whole frame SSHARE_i that was sealed to a one-time key.
     pub(crate) fn open_sealed(
         kem: Kem,
-        key: OneTimeKey,
+        key: &OneTimeKey,
         hop: u8,
         th1: &Digest,
         whole: &[u8],

@@ -29,6 +29,11 @@ impl Keys {
         }
     }
 
+    /// How many parties have keys here: the endpoint, and the middleboxes that have written something.
+    pub(super) fn sets(&self) -> usize {
+        1 + self.authors.iter().flatten().count()
+    }
+
     /// The key of the endpoint, or of the middlebox that wrote the record last.
     pub(super) fn third(
         &mut self,

@@ -27,6 +27,8 @@ pub(crate) struct Cipher {
 struct OriginKey {
     key: LessSafeKey,
     iv: Zeroizing<[u8; 12]>,
+    #[cfg(test)]
+    bytes: [u8; 32],
     /// Records sealed under this key.
     used: u64,
 }
@@ -51,11 +53,17 @@ impl Cipher {
         let algorithm = if self.aes { &AES_256_GCM } else { &CHACHA20_POLY1305 };
         let slot = &mut self.keys[at];
         if slot.is_none() {
-            let key = self.secret.derive(derive::KEY, &[&[origin]]);
-            let key = UnboundKey::new(algorithm, key.bytes())
+            let secret = self.secret.derive(derive::KEY, &[&[origin]]);
+            let key = UnboundKey::new(algorithm, secret.bytes())
                 .map_err(|_| Error::Internal("the cipher rejected its key"))?;
             let iv = Zeroizing::new(self.secret.derive_bytes(derive::IV, &[&[origin]]));
-            *slot = Some(OriginKey { key: LessSafeKey::new(key), iv, used: 0 });
+            *slot = Some(OriginKey {
+                key: LessSafeKey::new(key),
+                iv,
+                #[cfg(test)]
+                bytes: *secret.bytes(),
+                used: 0,
+            });
         }
         slot.as_mut().ok_or(Error::Internal("a key that was just made").into())
     }
@@ -74,6 +82,8 @@ impl Cipher {
             return Err(ContextError::Flood("records under one key"));
         }
         let nonce = key.nonce(counter);
+        #[cfg(test)]
+        crate::contexts::tests::probe::sealed(&key.bytes, *nonce.as_ref());
         let tag = key.key.seal_in_place_separate_tag(nonce, Aad::from(meta), plain);
         let tag = tag.map_err(|_| Error::Internal("the cipher failed to seal"))?;
         let mut bytes = Tag::default();

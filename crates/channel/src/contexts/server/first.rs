@@ -50,6 +50,12 @@ impl First {
         }
     }
 
+    /// Memory in bytes, about; the decoded path takes as much as its frame.
+    pub(super) fn memory(&self) -> usize {
+        let keys: usize = self.keys.iter().map(Vec::capacity).sum();
+        2 * self.path_frame.len() + self.client_hello.capacity() + 2 * self.echo.capacity() + keys
+    }
+
     pub(super) fn receive_client_hello(&mut self, whole: &[u8]) {
         self.transcript = messages::first_transcript(&self.path_frame, whole);
         self.client_hello = whole.to_vec();

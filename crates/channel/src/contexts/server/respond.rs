@@ -32,6 +32,8 @@ pub(super) fn respond(
     let protocol = label::CONTEXTS_ALPN.as_bytes();
     let mut tls = Handshake::server_with(config, capture, protocol)?;
     let mut written = Vec::new();
+    #[cfg(test)]
+    crate::contexts::tests::probe::public_key_operation();
     tls.receive(&first.client_hello, &mut written)?;
     // After a HelloRetryRequest there are no secrets yet.
     let exporter = tls.exporter().map_err(|_| RETRY)?;
@@ -49,7 +51,7 @@ pub(super) fn respond(
     let secret = EndpointSecret::new(&exporter, &th1)?;
     let classes = Classes::new(&first.path);
     frame::put(out, frame::ECHO, &[&first.echo]);
-    let (hops, hashes) = put_shares(&first, &classes, &secret, &th1, &ys, out)?;
+    let (hops, hashes) = put_shares(paths, &first, (&classes, &secret), &th1, &ys, out)?;
     let bind = bind(paths, &th1, tickets, hashes, &ys, &secret);
     let bind = bind.encode();
     out.extend_from_slice(&bind);
@@ -63,9 +65,9 @@ pub(super) fn respond(
 const RETRY: ContextError = ContextError::Unexpected("a ClientHello that needs a second one");
 
 fn put_shares(
+    #[cfg_attr(not(test), expect(unused_variables))] paths: &ServerPaths,
     first: &First,
-    classes: &Classes,
-    secret: &EndpointSecret,
+    (classes, secret): (&Classes, &EndpointSecret),
     th1: &Digest,
     ys: &[Option<Secret>],
     out: &mut Vec<u8>,
@@ -78,6 +80,8 @@ fn put_shares(
         let (a, z) = (secret.a(number), schedule::z(&seed, number));
         let halves = secret.halves(classes, number, derive::SERVER_HALF);
         let share = Share { a: a.clone(), z: z.clone(), halves };
+        #[cfg(test)]
+        let share = paths.altered(number, share);
         let start = out.len();
         match y {
             Some(y) => share.put_resumed(out, y, number, th1)?,
@@ -111,4 +115,14 @@ fn bind(
         }
     };
     Bind { tickets, shares, proof }
+}
+
+#[cfg(test)]
+impl ServerPaths {
+    fn altered(&self, number: u8, mut share: Share) -> Share {
+        if let Some(alter) = &self.alter_share {
+            alter(number, &mut share);
+        }
+        share
+    }
 }

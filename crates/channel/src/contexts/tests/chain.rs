@@ -64,6 +64,7 @@ impl Parties {
                 sessions: Arc::new(PathSessions::default()),
                 tickets: 2,
                 policy: Arc::new(|_| Ok(())),
+                alter_share: None,
             },
             hops,
         }

@@ -115,7 +115,7 @@ pub(super) fn second_flight(
 fn sealed_share(share: &Share, one_time: OneTimeKey, th1: &Digest) -> Vec<u8> {
     let public = one_time.public().to_vec();
     if let Some(sealed) = stored().remove("SSHARE_1")
-        && let Ok(opened) = Share::open_sealed(Kem::X25519, one_time, 1, th1, &sealed)
+        && let Ok(opened) = Share::open_sealed(Kem::X25519, &one_time, 1, th1, &sealed)
         && opened.a.bytes() == share.a.bytes()
         && opened.z.bytes() == share.z.bytes()
         && opened.halves == share.halves
