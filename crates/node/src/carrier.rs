@@ -56,10 +56,11 @@ impl Carrier {
         }
     }
 
-    /// Lifts the limits on a peer without a right. A session with middleboxes has one operation, and its limits are fixed.
+    /// Lifts the limits on a peer that has proved a right. A session with middleboxes has no credit: its limits on unread data are fixed.
     pub(crate) fn raise_credit(&self) {
-        if let Self::Channel(connection) = self {
-            connection.raise_credit();
+        match self {
+            Self::Channel(connection) => connection.raise_credit(),
+            Self::Path(session) => session.leave_budget(),
         }
     }
 
@@ -67,7 +68,7 @@ impl Carrier {
     pub(crate) fn is_bounded(&self) -> bool {
         match self {
             Self::Channel(connection) => connection.is_bounded(),
-            Self::Path(_) => false,
+            Self::Path(session) => session.is_bounded(),
         }
     }
 

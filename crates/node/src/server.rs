@@ -152,12 +152,11 @@ async fn accept(
     source: IpAddr,
     number: u64,
 ) -> Result<Accepted, AcceptError> {
-    let incoming = first_record(stream).await?;
+    let incoming = first_record(stream).await?.bounded(&node.unproved, source);
     node.half_open.mark_active(number);
     if incoming.is_path() {
         return Ok(Accepted::Path(incoming.accept_path(node.paths.clone()).await?));
     }
-    let incoming = incoming.bounded(&node.unproved, source);
     Ok(Accepted::Channel(incoming.accept(&node.tls, Options::default()).await?))
 }
 

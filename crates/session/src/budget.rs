@@ -10,8 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::shared::Shared;
-
 /// The fixed memory of a connection, in bytes, in addition to what it reports: state of TLS, tasks, tables.
 const CONNECTION_OVERHEAD: usize = 8 << 10;
 /// What every connection may hold, in bytes, whatever its source holds: enough for a usual operation.
@@ -47,7 +45,13 @@ struct Source {
 
 struct Held {
     bytes: usize,
-    connection: Weak<Shared>,
+    connection: Weak<dyn Accounted>,
+}
+
+/// A connection whose memory may count against a [`Budget`].
+pub(crate) trait Accounted: Send + Sync {
+    /// Closes the connection with `code` where its protocol has one, and frees all unread data.
+    fn abandon(&self, code: u64, reason: &str);
 }
 
 /// The account of one connection in a [`Budget`]; dropping it releases its bytes.
@@ -88,19 +92,24 @@ impl Budget {
     }
 
     /// Opens the account of a connection, with no bytes yet.
-    pub(crate) fn register(self: &Arc<Self>, source: IpAddr, connection: &Arc<Shared>) -> Account {
+    pub(crate) fn register<C: Accounted + 'static>(
+        self: &Arc<Self>,
+        source: IpAddr,
+        connection: &Arc<C>,
+    ) -> Account {
         let mut table = self.lock();
         table.next += 1;
         let number = table.next;
-        let held = Held { bytes: 0, connection: Arc::downgrade(connection) };
+        let connection: Weak<C> = Arc::downgrade(connection);
+        let held = Held { bytes: 0, connection };
         table.sources.entry(source).or_default().connections.insert(number, held);
         Account { budget: self.clone(), source, number }
     }
 
-    fn close(&self, connection: &Shared) {
+    fn close(&self, connection: &dyn Accounted) {
         self.closed.fetch_add(1, Ordering::Relaxed);
         let text = "too much unread data of peers that have not proved a right";
-        connection.lock().abandon(self.code, text);
+        connection.abandon(self.code, text);
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -119,12 +128,12 @@ impl Account {
         let share = self.budget.limit / SHARED_DIVISOR / table.sources.len().max(MIN_SOURCES);
         let used = table.sources.get(&self.source).map_or(0, |source| source.used);
         drop(table);
-        evicted.iter().for_each(|connection| self.budget.close(connection));
+        evicted.iter().for_each(|connection| self.budget.close(connection.as_ref()));
         bytes <= MIN_PER_CONNECTION || used <= share
     }
 
     /// Closes the connection if `time`, its total wait for memory, reaches the limit.
-    pub(crate) fn close_if_waited(&self, time: Duration, connection: &Shared) {
+    pub(crate) fn close_if_waited(&self, time: Duration, connection: &dyn Accounted) {
         if time >= self.budget.wait_timeout {
             self.budget.close(connection);
         }
@@ -160,7 +169,7 @@ impl Table {
     }
 
     /// Removes connections until the rest holds at most `limit`.
-    fn evict(&mut self, limit: usize) -> Vec<Arc<Shared>> {
+    fn evict(&mut self, limit: usize) -> Vec<Arc<dyn Accounted>> {
         let mut evicted = Vec::new();
         while self.used > limit
             && let Some(held) = self.evict_one()
@@ -185,6 +194,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::shared::Shared;
 
     const LIMIT: usize = 4 << 20;
     const SHARE: usize = LIMIT / SHARED_DIVISOR / MIN_SOURCES;

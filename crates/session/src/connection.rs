@@ -12,7 +12,7 @@ use levada_transport::Transport;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::contexts::{PathError, PathSession, ServerPaths, accept_path};
+use crate::contexts::{PathError, PathSession, ServerPaths, accept_path_within};
 use crate::driver::Driver;
 use crate::shared::Shared;
 use crate::{Budget, SessionError, Stream};
@@ -122,7 +122,7 @@ async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionEr
 
 impl Incoming {
     /// Counts the connection's memory against `budget`, under `source`, and grants only the protocol's initial credit, until
-    /// [`Connection::raise_credit`].
+    /// [`Connection::raise_credit`]. A session with middleboxes counts until [`PathSession::leave_budget`].
     pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
         Self { budget: Some((budget.clone(), source)), ..self }
     }
@@ -137,7 +137,7 @@ impl Incoming {
     /// # Errors
     /// As [`accept_path`](crate::contexts::accept_path).
     pub async fn accept_path(self, paths: ServerPaths) -> Result<PathSession, PathError> {
-        accept_path(self.transport, self.bytes, paths).await
+        accept_path_within(self.transport, self.bytes, paths, self.budget).await
     }
 
     /// Performs the handshake; see [`accept`].

@@ -2,6 +2,7 @@
 
 mod driver;
 mod error;
+mod memory;
 mod pipe;
 mod relay;
 mod session;
@@ -13,4 +14,5 @@ pub use levada_channel::contexts::{
     Received, Relay, Right, Role, ServerPaths,
 };
 pub use relay::{Dialed, relay};
+pub(crate) use session::accept_path_within;
 pub use session::{PathSession, accept_path, connect_path};

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use levada_channel::{Connection as Channel, Event, StreamId};
 
+use crate::budget::Accounted;
 use crate::{SessionError, StreamError};
 
 /// Shared state behind one lock, held only for as long as bytes are sealed, opened or copied.
@@ -76,6 +77,12 @@ impl Shared {
     /// closed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Accounted for Shared {
+    fn abandon(&self, code: u64, reason: &str) {
+        self.lock().abandon(code, reason);
     }
 }
 

@@ -54,3 +54,90 @@ impl Inspector for Filter {
         Action::Pass
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use levada_session::contexts::{Direction, Right};
+
+    use super::*;
+
+    const HEAD: u8 = 1;
+    const OTHER: [u8; 3] = [2, 3, 4];
+
+    /// A filter that may read everything, and the lines of its log.
+    fn filter(pattern: &str) -> (Filter, Arc<Mutex<Vec<String>>>) {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = lines.clone();
+        let line: Line = Arc::new(move |text| log.lock().unwrap().push(text));
+        let mut filter = Filter::new(Regex::new(pattern).unwrap(), line);
+        let purposes = [
+            Purpose::RequestHead,
+            Purpose::RequestBody,
+            Purpose::ResponseHead,
+            Purpose::ResponseBody,
+        ];
+        filter.granted = Granted(purposes.map(|purpose| (purpose, Right::Read)).to_vec());
+        (filter, lines)
+    }
+
+    fn record(filter: &mut Filter, context: u8, data: &[u8], end: bool) -> Action {
+        let direction = if context > 2 { Direction::ToClient } else { Direction::ToServer };
+        filter.record(Piece { direction, context, data, end, origin: 0 })
+    }
+
+    #[test]
+    fn a_head_that_matches_is_blocked_and_logged_and_others_pass() {
+        let (mut filter, lines) = filter("^GET /private|(?m)^x-secret: ");
+        for head in ["GET /public\r\na: /private\r\n", "POST /private\r\n", ""] {
+            let action = record(&mut filter, HEAD, head.as_bytes(), true);
+            assert_eq!(action, Action::Pass, "{head}");
+        }
+        let why = "a request that matches `^GET /private|(?m)^x-secret: `";
+        for head in ["GET /private/page\r\n", "GET /\r\nx-secret: a\r\n"] {
+            let action = record(&mut filter, HEAD, head.as_bytes(), true);
+            assert_eq!(action, Action::Block(why.to_owned()), "{head}");
+            let line = format!("blocked, and the session ended: {why}");
+            assert_eq!(lines.lock().unwrap().pop(), Some(line));
+            filter.head.clear();
+        }
+        assert!(lines.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_pattern_is_found_across_records_of_one_head_and_not_across_two() {
+        let (mut one, _) = filter("private");
+        assert_eq!(record(&mut one, HEAD, b"GET /pri", false), Action::Pass);
+        assert!(matches!(record(&mut one, HEAD, b"vate\r\n", true), Action::Block(_)));
+        let (mut two, _) = filter("private");
+        assert_eq!(record(&mut two, HEAD, b"GET /pri", true), Action::Pass);
+        assert_eq!(record(&mut two, HEAD, b"vate\r\n", true), Action::Pass);
+    }
+
+    #[test]
+    fn only_heads_of_requests_are_searched() {
+        let (mut filter, _) = filter(".");
+        for context in OTHER {
+            assert_eq!(record(&mut filter, context, b"anything", true), Action::Pass, "{context}");
+        }
+        assert!(matches!(record(&mut filter, HEAD, b"anything", true), Action::Block(_)));
+    }
+
+    #[test]
+    fn a_head_that_is_too_long_to_be_searched_is_blocked() {
+        let (mut filter, lines) = filter("private");
+        assert_eq!(record(&mut filter, HEAD, &[b'a'; MAX_HEAD], false), Action::Pass);
+        let Action::Block(why) = record(&mut filter, HEAD, b"a", false) else { panic!() };
+        assert_eq!(why, "a request with a head that is too long to be searched");
+        assert_eq!(lines.lock().unwrap().len(), 1);
+    }
+
+    /// What is no UTF-8 is searched, too.
+    #[test]
+    fn bytes_that_are_no_text_do_not_hide_a_match() {
+        let (mut filter, _) = filter("private");
+        let head = b"GET /\xff\xfe?private\xc3\r\n";
+        assert!(matches!(record(&mut filter, HEAD, head, true), Action::Block(_)));
+    }
+}

@@ -10,8 +10,10 @@ use levada_transport::Transport;
 use tokio::task::yield_now;
 
 use super::PathError;
+use super::memory::Memory;
 use super::pipe::{Pipe, Timer, now};
 use super::session::Shared;
+use crate::budget::Account;
 
 /// The most rounds in one poll before the driver yields.
 const ROUNDS: usize = 16;
@@ -23,6 +25,8 @@ pub(super) struct Driver {
     pipe: Pipe,
     timer: Timer,
     deadline: Option<Instant>,
+    /// Until the peer has proved a right.
+    memory: Option<Memory>,
 }
 
 impl Driver {
@@ -30,11 +34,32 @@ impl Driver {
         shared: Arc<Shared>,
         transport: Box<dyn Transport>,
         received: Vec<u8>,
+        account: Option<Account>,
     ) -> Self {
-        let pipe = Pipe::new(transport, received);
-        let mut driver = Self { shared, pipe, timer: Timer::new(), deadline: None };
+        shared.lock().accounted = account.is_some();
+        let (pipe, memory) = (Pipe::new(transport, received), account.map(Memory::new));
+        let mut driver = Self { shared, pipe, timer: Timer::new(), deadline: None, memory };
         driver.deliver();
         driver
+    }
+
+    /// Reports the memory of the session to its budget, until the peer has proved a right; returns whether it may read more.
+    fn may_read(&mut self) -> bool {
+        let Some(memory) = &mut self.memory else { return true };
+        let (accounted, held, ended) = {
+            let state = self.shared.lock();
+            (state.accounted, state.memory(), state.ended.is_some())
+        };
+        if !accounted {
+            self.memory = None;
+            return true;
+        }
+        let held = held + self.pipe.memory();
+        if ended {
+            memory.report(held);
+            return false;
+        }
+        memory.may_read(held, self.shared.as_ref())
     }
 
     /// Passes what was read to the connection.
@@ -93,14 +118,16 @@ impl Driver {
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, PathError> {
         for _ in 0..ROUNDS {
+            let may_read = self.may_read();
+            let retry_at = self.memory.as_ref().and_then(Memory::retry_at);
             let (over, deadline) = {
                 let mut state = self.shared.lock();
                 state.register_driver(cx);
-                let reading = state.wants_input();
+                let reading = may_read && state.wants_input();
                 state.connection.set_reading(reading, now());
                 let over =
                     state.ended.is_some() || state.abandoned || state.closed && state.peer_closed;
-                (over, state.connection.timeout())
+                (over, [state.connection.timeout(), retry_at].into_iter().flatten().min())
             };
             if over {
                 return Ok(self.poll_shutdown(cx));
@@ -108,8 +135,11 @@ impl Driver {
             if self.timer.poll(cx, deadline).is_ready() {
                 let mut state = self.shared.lock();
                 state.connection.handle_timeout(now())?;
+                if retry_at.is_some_and(|retry_at| retry_at <= now()) {
+                    continue;
+                }
             }
-            let moved = [self.poll_output(cx)?, self.poll_input(cx)?];
+            let moved = [self.poll_output(cx)?, may_read && self.poll_input(cx)?];
             if moved == [false, false] {
                 // An end is noticed in the next poll.
                 if self.shared.lock().ended.is_none() {

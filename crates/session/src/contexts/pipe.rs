@@ -93,6 +93,15 @@ impl Pipe {
         self.sent < self.output.len()
     }
 
+    /// The memory of both buffers, in bytes. An output buffer without content is released before.
+    pub(super) fn memory(&mut self) -> usize {
+        if !self.is_writing() {
+            self.output = Vec::new();
+            self.sent = 0;
+        }
+        self.input.capacity() + self.output.capacity()
+    }
+
     /// How much of the output is written.
     pub(super) fn sent(&self) -> usize {
         self.sent

@@ -2,6 +2,7 @@
 
 mod shared;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use levada_channel::ClientConfig;
@@ -12,6 +13,7 @@ use levada_transport::Transport;
 use super::PathError;
 use super::driver::Driver;
 use super::pipe::now;
+use crate::Budget;
 pub(super) use shared::Shared;
 use shared::State;
 
@@ -51,7 +53,7 @@ pub async fn connect_path(
     path: Path,
 ) -> Result<PathSession, PathError> {
     let connection = PathConnection::client(config, tickets, path, now())?;
-    establish(transport, Vec::new(), connection).await
+    establish(transport, Vec::new(), connection, None).await
 }
 
 /// Accepts a session over `transport`; `received` was read from it before. Any identity may finish the handshake; the caller decides on it, and calls
@@ -64,18 +66,30 @@ pub async fn accept_path(
     received: Vec<u8>,
     paths: ServerPaths,
 ) -> Result<PathSession, PathError> {
+    accept_path_within(transport, received, paths, None).await
+}
+
+/// As [`accept_path`]; the session's memory counts against a budget, under a source.
+pub(crate) async fn accept_path_within(
+    transport: Box<dyn Transport>,
+    received: Vec<u8>,
+    paths: ServerPaths,
+    budget: Option<(Arc<Budget>, IpAddr)>,
+) -> Result<PathSession, PathError> {
     let connection = PathConnection::server(paths, now());
-    establish(transport, received, connection).await
+    establish(transport, received, connection, budget).await
 }
 
 async fn establish(
     transport: Box<dyn Transport>,
     received: Vec<u8>,
     connection: PathConnection,
+    budget: Option<(Arc<Budget>, IpAddr)>,
 ) -> Result<PathSession, PathError> {
     let shared = Arc::new(Shared::new(connection));
+    let account = budget.map(|(budget, source)| budget.register(source, &shared));
     let handle = Arc::new(Handle(shared.clone()));
-    tokio::spawn(Driver::new(shared.clone(), transport, received));
+    tokio::spawn(Driver::new(shared.clone(), transport, received, account));
     let bound = shared.wait(|state| state.next()).await?;
     let Some(PathEvent::Bound { peer, resumed }) = bound else { return Err(PathError::Closed) };
     Ok(PathSession { handle, peer, resumed })
@@ -90,6 +104,18 @@ impl PathSession {
     /// Whether TLS was resumed.
     pub fn resumed(&self) -> bool {
         self.resumed
+    }
+
+    /// Removes the session from its [`Budget`], because the peer has proved a right. Repeating it does nothing.
+    pub fn leave_budget(&self) {
+        let mut state = self.handle.0.lock();
+        state.accounted = false;
+        state.wake_driver();
+    }
+
+    /// Whether the session's memory counts against a [`Budget`], because the peer has not proved a right.
+    pub fn is_bounded(&self) -> bool {
+        self.handle.0.lock().accounted
     }
 
     /// The path with the rights that both endpoints have granted; None if the session has ended.

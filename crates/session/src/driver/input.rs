@@ -93,7 +93,7 @@ impl Driver {
         }
         self.blocked_since = Some(now);
         if let Some(account) = &self.account {
-            account.close_if_waited(self.waited, &self.shared);
+            account.close_if_waited(self.waited, self.shared.as_ref());
         }
         false
     }

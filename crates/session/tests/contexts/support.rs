@@ -1,6 +1,7 @@
 //! A client, a middlebox and a server over transports.
 
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use levada_channel::contexts::{
 };
 use levada_core::{SecretKey, SystemRandom};
 use levada_session::contexts::{PathSession, accept_path, connect_path, relay};
-use levada_session::{ClientConfig, ServerConfig};
+use levada_session::{Budget, ClientConfig, ServerConfig, first_record};
 use levada_transport::{Tcp, Transport};
 use tokio::io::duplex;
 use tokio::net::{TcpListener, TcpStream};
@@ -93,10 +94,34 @@ pub(crate) async fn connected_over(
 
 /// As [`connected_over`], with these contexts and this middlebox.
 pub(crate) async fn connected_with(
+    links: [Ends; 2],
+    middlebox: (Vec<Context>, Box<dyn Inspector>),
+    freezer: &Freezer,
+    admitted: bool,
+) -> (PathSession, PathSession) {
+    let (client, server) = unstarted(links, middlebox, freezer, (admitted, None)).await;
+    client.control(b"operation").unwrap();
+    let event = server.next().await.unwrap();
+    assert_eq!(event, Some(PathEvent::Received(Received::Control(b"operation".to_vec()))));
+    server.start(true, None).unwrap();
+    assert_eq!(client.next().await.unwrap(), Some(PathEvent::Ready));
+    (client, server)
+}
+
+/// A session that the server has accepted and not started, whose memory counts against a budget, under a source.
+pub(crate) async fn bounded(budget: &Arc<Budget>, source: IpAddr) -> (PathSession, PathSession) {
+    let context = Context { purpose: Purpose::Other, pad: 0, rights: vec![Right::None] };
+    let middlebox = (vec![context], Box::new(Upper) as Box<dyn Inspector>);
+    let within = (true, Some((budget, source)));
+    unstarted(links(), middlebox, &Freezer::default(), within).await
+}
+
+/// A session before its start, in the server's budget if there is one.
+async fn unstarted(
     [[near, hop_near], [hop_far, far]]: [Ends; 2],
     (contexts, inspector): (Vec<Context>, Box<dyn Inspector>),
     freezer: &Freezer,
-    admitted: bool,
+    (admitted, budget): (bool, Option<(&Arc<Budget>, IpAddr)>),
 ) -> (PathSession, PathSession) {
     let (hop, server) = (key(), key());
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
@@ -125,17 +150,17 @@ pub(crate) async fn connected_with(
     freezer.spawn(async {
         let _ = carried.await;
     });
-    let (client, server) = tokio::join!(
-        connect_path(near, &client, Arc::new(PathTickets::default()), path),
-        accept_path(far, Vec::new(), paths),
-    );
-    let (client, server) = (client.unwrap(), server.unwrap());
-    client.control(b"operation").unwrap();
-    let event = server.next().await.unwrap();
-    assert_eq!(event, Some(PathEvent::Received(Received::Control(b"operation".to_vec()))));
-    server.start(true, None).unwrap();
-    assert_eq!(client.next().await.unwrap(), Some(PathEvent::Ready));
-    (client, server)
+    let accepted = async {
+        let Some((budget, source)) = budget else {
+            return accept_path(far, Vec::new(), paths).await;
+        };
+        let incoming = first_record(far).await.unwrap();
+        assert!(incoming.is_path());
+        incoming.bounded(budget, source).accept_path(paths).await
+    };
+    let tickets = Arc::new(PathTickets::default());
+    let (client, server) = tokio::join!(connect_path(near, &client, tickets, path), accepted);
+    (client.unwrap(), server.unwrap())
 }
 
 /// Everything of one exchange in a context.

@@ -5,8 +5,9 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use levada_channel::contexts::{PathConnection, PathEvent, Received};
+use levada_channel::contexts::{ContextError, PathConnection, PathEvent, Received};
 
+use crate::budget::Accounted;
 use crate::contexts::PathError;
 
 /// The driver reads nothing more while this many bytes wait for the application.
@@ -29,6 +30,8 @@ pub(in crate::contexts) struct State {
     pub(in crate::contexts) closed: bool,
     /// The peer has sent its end.
     pub(in crate::contexts) peer_closed: bool,
+    /// Whether the session's memory counts against a budget, because the peer has not proved a right.
+    pub(in crate::contexts) accounted: bool,
     waiting: Vec<Waker>,
     driver: Option<Waker>,
 }
@@ -43,6 +46,7 @@ impl Shared {
             abandoned: false,
             closed: false,
             peer_closed: false,
+            accounted: false,
             waiting: Vec::new(),
             driver: None,
         }))
@@ -65,6 +69,19 @@ impl Shared {
             }
         })
         .await
+    }
+}
+
+impl Accounted for Shared {
+    /// The peer gets an ALERT with the code of a party that is busy.
+    fn abandon(&self, _: u64, _: &str) {
+        let mut state = self.lock();
+        state.connection.busy();
+        state.events.clear();
+        state.queued = 0;
+        let what = "unread data of peers that have not proved a right";
+        state.end(ContextError::Flood(what).into());
+        state.wake_driver();
     }
 }
 
@@ -110,6 +127,11 @@ impl State {
         self.queued < MAX_QUEUED && self.connection.wants_input() && !self.abandoned
     }
 
+    /// What the session holds in memory, in bytes, about.
+    pub(in crate::contexts) fn memory(&self) -> usize {
+        self.queued + self.connection.memory()
+    }
+
     /// The first reason stays.
     pub(in crate::contexts) fn end(&mut self, error: PathError) {
         self.ended.get_or_insert(error);
@@ -120,7 +142,8 @@ impl State {
         if let Some(event) = self.events.pop_front() {
             let full = self.queued >= MAX_QUEUED;
             self.queued -= length(&event);
-            if full && self.queued < MAX_QUEUED {
+            // A session that counts against a budget may wait for the memory.
+            if self.accounted || full && self.queued < MAX_QUEUED {
                 self.wake_driver();
             }
             return Some(Ok(Some(event)));
