@@ -10,6 +10,7 @@ mod limit;
 mod links;
 mod meeting;
 mod pairing;
+mod rate;
 mod sharing;
 mod store;
 

@@ -100,13 +100,17 @@ const STATUS: &[&str] = &[
     "transport",
     "state",
     "sent",
+    "sent_rate",
+    "providers",
     "expelled",
     "unreadable",
     "created",
 ];
-/// Chunks that the coordinator has read, fetched from providers, and sent.
-const MEDIATED: &[&str] = &["read", "read_again", "fetched", "chunks_sent"];
-const PEERS: &[&str] = &["peer", "chunks", "transport"];
+/// Chunks that the coordinator has read, fetched from providers, and sent, those of them that were in its cache, and the bytes in a second that it
+/// fetches now.
+const MEDIATED: &[&str] =
+    &["read", "read_again", "fetched", "chunks_sent", "cache_hits", "received_rate"];
+const PEERS: &[&str] = &["peer", "role", "chunks", "transport"];
 const PROVIDED: &[&str] = &["object", "version", "catalogue", "length", "connected", "until"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
@@ -154,7 +158,8 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
         let identity = peer["identity"].as_str().unwrap_or_default();
         let transport = if peer["udp"] == true { "tcp and udp" } else { "tcp" };
         let chunks = format!("{}/{}", peer["chunks"], served["chunks"]);
-        vec![plain(identity), chunks, transport.into()]
+        let role = if peer["provider"] == true { "provider" } else { "peer" };
+        vec![plain(identity), role.into(), chunks, transport.into()]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
@@ -209,7 +214,15 @@ fn cell(key: &str, row: &Value) -> String {
             Some("data") => "control tcp, data udp".into(),
             _ => "tcp".into(),
         },
-        ("read" | "read_again" | "fetched" | "chunks_sent", _) => {
+        ("sent_rate" | "received_rate", _) => {
+            row["served"][key].as_u64().map_or("-".into(), |rate| format!("{rate} bytes/s"))
+        }
+        ("providers", _) => {
+            let peers = items(&row["served"]["peers"]);
+            let providers = peers.iter().filter(|peer| peer["provider"] == true).count();
+            format!("{providers} of {} peers", peers.len())
+        }
+        ("read" | "read_again" | "fetched" | "chunks_sent" | "cache_hits", _) => {
             row["served"][key].as_u64().map_or("-".into(), |count| count.to_string())
         }
         ("tickets", Value::Array(all)) => all.len().to_string(),

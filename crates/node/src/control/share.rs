@@ -124,7 +124,8 @@ async fn served(node: &Node, root: &[u8; 32]) -> Value {
     let status = share.status().await;
     let peers = status.peers.iter().map(|(identity, chunks)| {
         let udp = status.over_udp.contains(identity);
-        json!({ "identity": identity.to_string(), "chunks": chunks, "udp": udp })
+        let provider = *chunks > 0;
+        json!({ "identity": identity.to_string(), "chunks": chunks, "provider": provider, "udp": udp })
     });
     let unreadable =
         status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));
@@ -135,8 +136,11 @@ async fn served(node: &Node, root: &[u8; 32]) -> Value {
         "read_again": counters.source_reads,
         "fetched": counters.fetches,
         "chunks_sent": counters.sent,
+        "cache_hits": counters.cache_hits(),
         "peers": peers.collect::<Vec<_>>(),
         "sent": status.sent,
+        "sent_rate": status.sent_rate,
+        "received_rate": status.received_rate,
         "expelled": status.expelled.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "unreadable": unreadable.collect::<Vec<_>>(),
     })

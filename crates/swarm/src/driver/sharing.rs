@@ -16,6 +16,7 @@ use super::cache::ChunkCache;
 use super::events::Event;
 use super::links::{Link, Links};
 use super::pairing::{Carries, Half, Paired, Pairing};
+use super::rate::Rate;
 use super::store::Store;
 use crate::content::{ContentError, Source};
 use crate::coordinator::Input;
@@ -67,6 +68,10 @@ pub struct ShareStatus {
     pub expelled: Vec<Identity>,
     /// Bytes of chunks that the coordinator has sent.
     pub sent: u64,
+    /// Bytes of chunks sent in a second, of the last five.
+    pub sent_rate: u64,
+    /// In mediated mode, bytes of chunks fetched from providers in a second, of the last five.
+    pub received_rate: u64,
     /// Chunks that cannot be read any more, and why.
     pub unreadable: Vec<(u32, String)>,
     /// In mediated mode, what was read, fetched and sent.
@@ -99,6 +104,8 @@ impl Share {
             events: events.downgrade(),
             start: Instant::now(),
             status: ShareStatus::default(),
+            sending: Rate::default(),
+            receiving: Rate::default(),
         };
         let task = tokio::spawn(runner.run(inbox)).abort_handle();
         Self { id, description, pairing: Pairing::new(MOST_HALVES), events, task }
@@ -172,8 +179,10 @@ struct Runner {
     arrived: Option<(u32, Bytes)>,
     events: WeakSender<Event>,
     start: Instant,
-    /// Without what the state machine knows.
+    /// Without what the state machine knows, and without rates.
     status: ShareStatus,
+    sending: Rate,
+    receiving: Rate,
 }
 
 impl Runner {
@@ -217,6 +226,7 @@ impl Runner {
             }
             Event::Sent { to, index, bytes, read } => {
                 self.status.sent += bytes;
+                self.sending.add(now, bytes);
                 match read {
                     Ok(()) => Input::Sent { to, index },
                     Err(error) => {
@@ -229,10 +239,11 @@ impl Runner {
                 }
             }
             Event::Status(reply) => {
-                let _ = reply.send(self.status());
+                let _ = reply.send(self.status(now));
                 return;
             }
-            Event::Chunk { from, index, stored, content, .. } => {
+            Event::Chunk { from, index, bytes, stored, content } => {
+                self.receiving.add(now, bytes);
                 let good = stored.unwrap_or(false);
                 self.arrived = good.then_some((index, content));
                 Input::Chunk { from, index, good }
@@ -295,7 +306,7 @@ impl Runner {
         Input::Loaded { index, good }
     }
 
-    fn status(&self) -> ShareStatus {
+    fn status(&mut self, now: Duration) -> ShareStatus {
         let identity = |bytes: &[u8; 32]| Identity::from_bytes(*bytes);
         let progress = self.coordinator.progress();
         let peers = progress.iter().map(|(one, chunks)| (identity(one), *chunks)).collect();
@@ -303,7 +314,16 @@ impl Runner {
         let over_udp = self.over_udp.values().copied().collect();
         let expelled = self.coordinator.expelled().iter().map(identity).collect();
         let counters = self.coordinator.counters();
-        ShareStatus { peers, reachable, over_udp, expelled, counters, ..self.status.clone() }
+        ShareStatus {
+            peers,
+            reachable,
+            over_udp,
+            expelled,
+            counters,
+            sent_rate: self.sending.per_second(now),
+            received_rate: self.receiving.per_second(now),
+            ..self.status.clone()
+        }
     }
 
     fn end(&mut self, peer: PeerId) {

@@ -1,5 +1,6 @@
 //! What `levada get` prints: a progress bar, or JSON events, and a summary.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +22,8 @@ use crate::progress::Progress;
 const QUEUE: usize = 4096;
 /// The time between two reports.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// So many peers are named while a download runs: those that have sent most.
+const TOP: usize = 3;
 
 /// Reports of one download, over all its attempts.
 pub struct Report {
@@ -44,6 +47,27 @@ struct State {
 impl State {
     fn total(&self) -> u64 {
         self.received.values().sum()
+    }
+
+    fn from_node(&self) -> u64 {
+        self.received.get(&None).copied().unwrap_or_default()
+    }
+
+    /// The peers that have sent most, with the bytes from each.
+    fn top_peers(&self) -> Vec<(Identity, u64)> {
+        let peers = self.received.iter().filter_map(|(peer, bytes)| Some(((*peer)?, *bytes)));
+        let mut peers: Vec<_> = peers.collect();
+        peers.sort_by_key(|(peer, bytes)| (Reverse(*bytes), *peer.as_bytes()));
+        peers.truncate(TOP);
+        peers
+    }
+
+    /// What came from whom, for the end of the bar.
+    fn shares(&self) -> String {
+        let peers = self.top_peers().into_iter();
+        let peers = peers.map(|(peer, bytes)| format!(", {} from {}", size(bytes), peer.short()));
+        let peers: String = peers.collect();
+        format!(", {} peers: {} from the node{peers}", self.neighbours, size(self.from_node()))
     }
 }
 
@@ -111,7 +135,7 @@ impl Report {
     /// The end of a download.
     pub fn complete(&self, path: &Path, got: &Got) -> Result<(), Failure> {
         let state = lock(&self.state);
-        let from_node = state.received.get(&None).copied().unwrap_or_default();
+        let from_node = state.from_node();
         let peers: Vec<(String, u64)> = state
             .received
             .iter()
@@ -188,12 +212,18 @@ fn show(state: &Mutex<State>, bar: Option<&Progress>, start: Instant) {
     match bar {
         Some(bar) => {
             bar.set(state.have);
-            bar.set_note(&format!(", {} peers", state.neighbours));
+            bar.set_note(&state.shares());
         }
-        None => print(json!({
-            "event": "progress", "have": state.have, "length": state.length, "peers": state.neighbours,
-            "received": state.total(), "seconds": start.elapsed().as_secs_f64(),
-        })),
+        None => {
+            let top = state.top_peers().into_iter();
+            let top: Value = top.map(|(peer, bytes)| (peer.to_string(), json!(bytes))).collect();
+            print(json!({
+                "event": "progress", "have": state.have, "length": state.length,
+                "peers": state.neighbours, "received": state.total(),
+                "from_node": state.from_node(), "top_peers": top,
+                "seconds": start.elapsed().as_secs_f64(),
+            }));
+        }
     }
 }
 
@@ -213,4 +243,25 @@ fn size(bytes: u64) -> String {
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peers_that_have_sent_most_are_named() {
+        let peers: Vec<Identity> = (1..=5).map(|byte| Identity::from_bytes([byte; 32])).collect();
+        let received = peers.iter().zip([2_000, 0, 5_000_000, 3_000, 1_000]);
+        let mut state = State { neighbours: 5, ..State::default() };
+        state.received.extend(received.map(|(peer, bytes)| (Some(*peer), bytes)));
+        state.received.insert(None, 7);
+        assert_eq!(
+            state.top_peers(),
+            [(peers[2], 5_000_000), (peers[3], 3_000), (peers[0], 2_000)]
+        );
+        let shown = state.shares();
+        let first = format!(", 5 peers: 7 bytes from the node, 5.0 MB from {}", peers[2].short());
+        assert!(shown.starts_with(&first), "{shown}");
+    }
 }
