@@ -53,7 +53,7 @@ mod tests {
         }
         assert!(rate.counts.len() <= 51, "{rate:?}");
         assert_eq!(rate.per_second(millis(10_000)), 1_960);
-        assert_eq!(rate.per_second(millis(12_500)), 980);
+        assert_eq!(rate.per_second(millis(12_500)), 960);
         assert_eq!(rate.per_second(millis(20_000)), 0);
     }
 }
