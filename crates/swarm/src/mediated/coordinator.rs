@@ -86,13 +86,6 @@ impl Counters {
     }
 }
 
-impl Counters {
-    /// Chunks that were sent from the cache, and neither fetched nor read for that.
-    pub fn cache_hits(&self) -> u64 {
-        self.sent.saturating_sub(self.fetches + self.loads)
-    }
-}
-
 /// The state of a coordinator. Time is the duration since any fixed moment, which does not go back.
 pub struct Coordinator {
     pub(super) geometry: Geometry,
