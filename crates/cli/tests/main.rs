@@ -40,6 +40,7 @@ mod rotate;
 mod screens;
 mod services;
 mod shares;
+mod swarm;
 mod tickets;
 mod transfer;
 mod transports;
