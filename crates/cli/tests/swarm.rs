@@ -32,7 +32,7 @@ fn a_file_without_read_permission_is_not_shared() {
     configure(&home, "");
     let secret = home.path().join("secret");
     fs::write(&secret, b"secret").unwrap();
-    fs::set_permissions(&secret, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o0)).unwrap();
     let mut command = home.command(["share", secret.to_str().unwrap()]);
     if File::open(&secret).is_ok() {
         let bounded = without_overrides(&Command::new("true")).status();

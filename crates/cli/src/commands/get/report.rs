@@ -49,7 +49,7 @@ impl State {
         self.received.values().sum()
     }
 
-    fn from_node(&self) -> u64 {
+    fn bytes_of_node(&self) -> u64 {
         self.received.get(&None).copied().unwrap_or_default()
     }
 
@@ -67,7 +67,7 @@ impl State {
         let peers = self.top_peers().into_iter();
         let peers = peers.map(|(peer, bytes)| format!(", {} from {}", size(bytes), peer.short()));
         let peers: String = peers.collect();
-        format!(", {} peers: {} from the node{peers}", self.neighbours, size(self.from_node()))
+        format!(", {} peers: {} from the node{peers}", self.neighbours, size(self.bytes_of_node()))
     }
 }
 
@@ -135,7 +135,7 @@ impl Report {
     /// The end of a download.
     pub fn complete(&self, path: &Path, got: &Got) -> Result<(), Failure> {
         let state = lock(&self.state);
-        let from_node = state.from_node();
+        let from_node = state.bytes_of_node();
         let peers: Vec<(String, u64)> = state
             .received
             .iter()
@@ -220,7 +220,7 @@ fn show(state: &Mutex<State>, bar: Option<&Progress>, start: Instant) {
             print(json!({
                 "event": "progress", "have": state.have, "length": state.length,
                 "peers": state.neighbours, "received": state.total(),
-                "from_node": state.from_node(), "top_peers": top,
+                "from_node": state.bytes_of_node(), "top_peers": top,
                 "seconds": start.elapsed().as_secs_f64(),
             }));
         }
