@@ -326,6 +326,7 @@ impl Simulator<'_> {
         all.sent += counters.sent;
         all.loads += counters.loads;
         all.source_reads += counters.source_reads;
+        all.distributed = all.distributed.or(counters.distributed);
     }
 
     /// The coordinator notices that a peer is gone.
