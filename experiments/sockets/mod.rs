@@ -5,7 +5,9 @@ mod report;
 mod subject;
 
 use std::path::PathBuf;
+use std::thread;
 
+use anyhow::Context;
 use clap::{Args, Subcommand};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 
@@ -77,11 +79,20 @@ fn measure(name: &'static str, options: &Options, one: Measure) -> anyhow::Resul
         let at = conditions(length);
         if measuring.needs(&at, &names) {
             let case = |subject: Subject| {
-                Case::new(subject.to_string(), move || Ok(one(subject, length, quick)?))
+                Case::new(subject.to_string(), move || {
+                    Ok(apart(move || one(subject, length, quick))?)
+                })
             };
             let cases = SUBJECTS.map(case).into();
             measuring.group(Group { experiment: name, params: at, cases, monitor: None })?;
         }
     }
     Ok(measuring.finish())
+}
+
+/// Measures in a thread of its own: threads inherit the core to which one is pinned.
+fn apart(
+    one: impl FnOnce() -> anyhow::Result<Vec<Measured>> + Send + 'static,
+) -> anyhow::Result<Vec<Measured>> {
+    thread::spawn(one).join().ok().context("the measuring thread panicked")?
 }
