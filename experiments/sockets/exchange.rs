@@ -9,6 +9,12 @@ use levada_harness::{Measured, pin};
 
 use super::subject::{End, Subject};
 
+/// The figures of [`latency`], with their units.
+pub const ROUND_TRIP: [(&str, &str); 3] =
+    [("round trip", "µs"), ("round trip p1", "µs"), ("round trip p99", "µs")];
+/// Those of [`throughput`].
+pub const ONE_WAY: [(&str, &str); 2] = [("messages", "M/s"), ("rate", "MB/s")];
+
 /// How long a run measures, after a tenth of it to warm up.
 fn window(quick: bool) -> Duration {
     if quick { Duration::from_millis(200) } else { Duration::from_secs(1) }
@@ -43,11 +49,10 @@ pub fn latency(subject: Subject, length: usize, quick: bool) -> anyhow::Result<V
     near.finish()?;
     echo.join().ok().context("the other end panicked")??;
     let micro = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
-    Ok(vec![
-        Measured::new("round trip", "µs", micro(0.5)),
-        Measured::new("round trip p1", "µs", micro(0.01)),
-        Measured::new("round trip p99", "µs", micro(0.99)),
-    ])
+    let quantiles = ROUND_TRIP.iter().zip([0.5, 0.01, 0.99]);
+    Ok(quantiles
+        .map(|(&(metric, unit), quantile)| Measured::new(metric, unit, micro(quantile)))
+        .collect())
 }
 
 /// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has 256 KiB, and at least a message.
@@ -90,10 +95,9 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
         .map_or(0.0, |(first, last): (Duration, Duration)| (last - first).as_secs_f64());
     ensure!(seconds > 0.0, "nothing was received in the measured time");
     let bytes = counted as f64 / seconds;
-    Ok(vec![
-        Measured::new("messages", "M/s", bytes / length as f64 / 1e6),
-        Measured::new("rate", "MB/s", bytes / 1e6),
-    ])
+    let values = [bytes / length as f64 / 1e6, bytes / 1e6];
+    let figures = ONE_WAY.iter().zip(values);
+    Ok(figures.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
 }
 
 /// `false` if the connection has ended before the first byte.

@@ -1,6 +1,7 @@
 //! The experiments on sockets between processes of one host.
 
 mod exchange;
+mod fast;
 mod report;
 mod subject;
 
@@ -30,6 +31,9 @@ enum Experiment {
     Throughput(Options),
     /// All of these, one after the other
     All(Options),
+    /// Measure one subject once, in this process
+    #[command(hide = true)]
+    Part(fast::Part),
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -43,6 +47,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Latency(options) => round_trips(&options),
         Experiment::Throughput(options) => one_way(&options),
         Experiment::All(options) => round_trips(&options).and_then(|()| one_way(&options)),
+        Experiment::Part(part) => part.run(),
         Experiment::Report { dir } => report::print(&dir),
     }
 }
@@ -80,7 +85,11 @@ fn measure(name: &'static str, options: &Options, one: Measure) -> anyhow::Resul
         if measuring.needs(&at, &names) {
             let case = |subject: Subject| {
                 Case::new(subject.to_string(), move || {
-                    Ok(apart(move || one(subject, length, quick))?)
+                    Ok(if fast::is_fast(subject) {
+                        fast::measure(name, subject, length, quick)?
+                    } else {
+                        apart(move || one(subject, length, quick))?
+                    })
                 })
             };
             let cases = SUBJECTS.map(case).into();

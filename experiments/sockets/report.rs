@@ -20,16 +20,22 @@ pub fn print(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Round trips, and those of TCP divided by those of the ring.
+/// Round trips, and those of TCP divided by those of fast sockets and of the ring.
 pub fn latency(rows: &[Row]) -> Table {
-    let pairs =
-        [("tcp", "ring/spinning"), ("tcp", "ring/sleeping"), ("tcp/spinning", "ring/spinning")];
+    let pairs = [
+        ("tcp", "fast"),
+        ("tcp/spinning", "fast/spinning"),
+        ("tcp", "fast/sleeping"),
+        ("fast", "ring/spinning"),
+        ("tcp", "ring/sleeping"),
+    ];
     over_lengths(rows, "Round trip, µs", "round trip", &pairs)
 }
 
-/// Rates, and those of the ring divided by those of the others.
+/// Rates, and those of fast sockets divided by those of the others.
 pub fn throughput(rows: &[Row]) -> Table {
-    let pairs = [("ring/spinning", "tcp"), ("ring/sleeping", "tcp"), ("ring/spinning", "unix")];
+    let pairs =
+        [("fast", "tcp"), ("fast", "ring/spinning"), ("fast", "unix"), ("ring/spinning", "tcp")];
     over_lengths(rows, "One direction, MB/s", "rate", &pairs)
 }
 

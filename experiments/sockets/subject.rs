@@ -17,6 +17,12 @@ pub enum Subject {
     TcpSpinning,
     /// A Unix socket, with calls that block.
     Unix,
+    /// TCP as `Tcp`, in a process with fast sockets.
+    Fast,
+    /// The same; a wait sleeps at once.
+    FastSleeping,
+    /// TCP as `TcpSpinning`, in a process with fast sockets.
+    FastSpinning,
     /// A ring of shared memory alone; an end that waits looks again and again.
     RingSpinning,
     /// The same; an end that waits sleeps.
@@ -24,10 +30,13 @@ pub enum Subject {
 }
 
 /// All of them.
-pub const SUBJECTS: [Subject; 5] = [
+pub const SUBJECTS: [Subject; 8] = [
     Subject::Tcp,
     Subject::TcpSpinning,
     Subject::Unix,
+    Subject::Fast,
+    Subject::FastSleeping,
+    Subject::FastSpinning,
     Subject::RingSpinning,
     Subject::RingSleeping,
 ];
@@ -38,6 +47,9 @@ impl fmt::Display for Subject {
             Self::Tcp => "tcp",
             Self::TcpSpinning => "tcp/spinning",
             Self::Unix => "unix",
+            Self::Fast => "fast",
+            Self::FastSleeping => "fast/sleeping",
+            Self::FastSpinning => "fast/spinning",
             Self::RingSpinning => "ring/spinning",
             Self::RingSleeping => "ring/sleeping",
         })
@@ -60,13 +72,17 @@ impl Subject {
     /// Both ends of a new connection.
     pub fn connect(self) -> anyhow::Result<[Box<dyn End>; 2]> {
         Ok(match self {
-            Self::Tcp | Self::TcpSpinning => {
+            Self::Tcp
+            | Self::TcpSpinning
+            | Self::Fast
+            | Self::FastSleeping
+            | Self::FastSpinning => {
                 let listener = TcpListener::bind("127.0.0.1:0")?;
                 let near = TcpStream::connect(listener.local_addr()?)?;
                 let far = listener.accept()?.0;
                 for end in [&near, &far] {
                     end.set_nodelay(true)?;
-                    end.set_nonblocking(self == Self::TcpSpinning)?;
+                    end.set_nonblocking(matches!(self, Self::TcpSpinning | Self::FastSpinning))?;
                 }
                 [Box::new(near), Box::new(far)]
             }
@@ -150,7 +166,7 @@ impl End for RingEnd {
             if !self.sleeps {
                 std::hint::spin_loop();
             } else if self.producer.prepare_sleep(Waiter::Futex)? {
-                self.producer.sleep(LONG);
+                self.producer.sleeper().sleep(LONG, true);
                 self.producer.awake();
             }
         }
@@ -168,7 +184,7 @@ impl End for RingEnd {
             if !self.sleeps {
                 std::hint::spin_loop();
             } else if self.consumer.prepare_sleep(Waiter::Futex)? {
-                self.consumer.sleep(LONG);
+                self.consumer.sleeper().sleep(LONG, true);
                 self.consumer.awake();
             }
         }

@@ -7,6 +7,7 @@ mod catalogue;
 mod completions;
 mod connect;
 mod doctor;
+mod fast;
 mod forward;
 mod get;
 mod grant;
@@ -20,6 +21,7 @@ mod join;
 mod ls;
 mod man;
 mod middlebox;
+mod monitor;
 mod peers;
 mod query;
 mod request;
@@ -66,6 +68,8 @@ pub enum Verb {
     Share(share::Arguments),
     Get(get::Arguments),
     Swarm(swarm::Arguments),
+    Fast(fast::Arguments),
+    Monitor(monitor::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -106,6 +110,8 @@ impl Verb {
             Self::Share(arguments) => wait(share::run(arguments, verbose)),
             Self::Get(arguments) => wait(get::run(arguments)),
             Self::Swarm(arguments) => wait(swarm::run(arguments)),
+            Self::Fast(arguments) => wait(fast::run(arguments)),
+            Self::Monitor(arguments) => wait(monitor::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
             Self::Join(arguments) => wait(join::run(arguments)),
             Self::Status(arguments) => wait(status::run(arguments)),

@@ -55,12 +55,17 @@ pub fn report(failure: &Failure) -> ExitCode {
 
 /// Prints `value`, an object, with the version of its schema, on one line; characters that are not printable are escaped.
 pub fn json(value: Value) -> Result<(), Failure> {
+    data(escape_json(&with_schema(value).to_string()))
+}
+
+/// `value`, an object, with the version of its schema.
+pub fn with_schema(value: Value) -> Value {
     let mut object = serde_json::Map::new();
     object.insert("schema".into(), SCHEMA.into());
     if let Value::Object(entries) = value {
         object.extend(entries);
     }
-    data(escape_json(&Value::Object(object).to_string()))
+    Value::Object(object)
 }
 
 /// Prints rows of a name and a value, the values in one column.
@@ -71,6 +76,11 @@ pub fn table(rows: &[(&str, String)]) -> Result<(), Failure> {
 
 /// Prints rows under a heading, every column as wide as its widest cell.
 pub fn columns(heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
+    lines(heading, rows).iter().try_for_each(data)
+}
+
+/// The lines of such a table.
+pub fn lines(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -81,8 +91,8 @@ pub fn columns(heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    data(line(heading.to_vec()))?;
-    rows.iter().try_for_each(|row| data(line(row.iter().map(String::as_str).collect())))
+    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
+    std::iter::once(line(heading.to_vec())).chain(rows).collect()
 }
 
 /// How a character that is not printable is written.

@@ -16,6 +16,9 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("channel", "core"),
     ("transport", ""),
     ("ring", ""),
+    ("monitor", "ring"),
+    // A shared library of its own: no crate imports it.
+    ("preload", "ring"),
     ("session", "core channel transport"),
     ("discovery", "core"),
     ("swarm", "core capability session"),
@@ -64,7 +67,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// Crates with lints of their own, which require a SAFETY comment at each block: for system calls that no library wraps,
 /// memory that another process writes, and a table of C functions.
-const WITH_UNSAFE: &[&str] = &["transport", "ring", "faultfs"];
+const WITH_UNSAFE: &[&str] = &["transport", "ring", "preload", "faultfs"];
 /// Crates that do no I/O, and must not import [`IO`].
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
@@ -75,6 +78,7 @@ const WITHOUT_CYCLES: &[(&str, &[&str])] = &[
     ("cli", &[]),
     ("client", &[]),
     ("database", &[]),
+    ("monitor", &[]),
     (
         "node",
         &[

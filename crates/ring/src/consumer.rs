@@ -7,7 +7,7 @@ use crate::sleep::{self, Waiter};
 
 /// Reads from a ring. There is one consumer for each ring.
 pub struct Consumer<M> {
-    memory: M,
+    pub(crate) memory: M,
     /// Bytes read.
     tail: u64,
     /// Bytes written when the producer's cursor was last looked at.
@@ -28,7 +28,7 @@ impl<M: Memory> Consumer<M> {
     /// # Errors
     /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied, and are to be ignored.
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt> {
-        let (length, tail, entered) = self.copy(buffer)?;
+        let (length, tail, entered) = self.copy(0, buffer)?;
         if length == 0 {
             return Ok((0, None));
         }
@@ -43,12 +43,22 @@ impl<M: Memory> Consumer<M> {
         Ok((length, sleep::take_waiter(&control.producer_sleep.waiter)))
     }
 
-    /// As [`read`](Self::read), but the bytes stay in the ring.
+    /// As [`read`](Self::read), but the bytes stay in the ring, and the first `skip` are left out.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn peek(&mut self, buffer: &mut [u8]) -> Result<usize, Corrupt> {
-        Ok(self.copy(buffer)?.0)
+    pub fn peek(&mut self, skip: u64, buffer: &mut [u8]) -> Result<usize, Corrupt> {
+        Ok(self.copy(skip, buffer)?.0)
+    }
+
+    /// The bytes read so far.
+    pub fn position(&self) -> u64 {
+        self.tail
+    }
+
+    /// The bytes that the producer had shown when they were last looked for.
+    pub fn shown(&self) -> u64 {
+        self.head
     }
 
     /// The bytes that can be read.
@@ -74,13 +84,19 @@ impl<M: Memory> Consumer<M> {
         sleep::take_waiter(&control.producer_sleep.waiter)
     }
 
+    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
+    /// does.
+    pub fn announce_sleep(&self, waiter: Waiter) {
+        sleep::announce(&self.memory.control().consumer_sleep.waiter, waiter);
+    }
+
     /// Says that this end sleeps until there are bytes. `true` if there are none yet and the caller should sleep now; it
     /// calls [`awake`](Self::awake) after that. `false` if there are bytes, or the producer has finished.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn prepare_sleep(&mut self, waiter: Waiter) -> Result<bool, Corrupt> {
-        sleep::announce(&self.memory.control().consumer_sleep.waiter, waiter);
+        self.announce_sleep(waiter);
         let asleep = self.readable().map(|bytes| bytes == 0 && !self.is_finished());
         if asleep != Ok(true) {
             self.awake();
@@ -88,15 +104,20 @@ impl<M: Memory> Consumer<M> {
         asleep
     }
 
-    /// Sleeps by futex until the producer has published, at most for `timeout`. `false` if the call was interrupted by a
-    /// signal.
+    /// What to sleep on after [`prepare_sleep`](Self::prepare_sleep) with [`Waiter::Futex`].
     #[cfg(not(loom))]
-    pub fn sleep(&self, timeout: std::time::Duration) -> bool {
-        crate::futex::wait(
-            &self.memory.control().consumer_sleep.waiter,
-            sleep::futex_value(),
-            timeout,
-        )
+    pub fn sleeper(&self) -> crate::Sleeper<M>
+    where
+        M: Clone,
+    {
+        crate::Sleeper { memory: self.memory.clone(), producer: false }
+    }
+
+    /// Wakes the thread of this end that sleeps, although nothing was written. As [`read`](Self::read), it may return a bell: one of this
+    /// process.
+    #[must_use = "the bell must be rung"]
+    pub fn wake(&self) -> Option<Waiter> {
+        sleep::take_waiter(&self.memory.control().consumer_sleep.waiter)
     }
 
     /// Says that this end no longer sleeps.
@@ -104,15 +125,19 @@ impl<M: Memory> Consumer<M> {
         sleep::withdraw(&self.memory.control().consumer_sleep.waiter);
     }
 
-    /// Copies without moving the cursor: the bytes copied, the cursor behind them, and the changes of region followed.
-    fn copy(&mut self, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
-        if self.head - self.tail < buffer.len() as u64 {
+    /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of
+    /// region followed.
+    fn copy(&mut self, skip: u64, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
+        if self.head - self.tail < skip.saturating_add(buffer.len() as u64) {
             self.look()?;
         }
         let (mut done, mut tail, mut entered) = (0, self.tail, self.entered);
+        let mut skip = skip.min(self.head - self.tail);
         // At most two rounds: the producer changes the region again only after this end has followed.
         for _ in 0..2 {
             let (end, switches) = self.run(tail, entered)?;
+            let skipped = skip.min(end - tail);
+            (skip, tail) = (skip - skipped, tail + skipped);
             let length = usize::try_from(end - tail).unwrap_or(usize::MAX).min(buffer.len() - done);
             let region = Region::after(entered);
             pieces(region, tail, length, |offset, range| {

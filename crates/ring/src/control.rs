@@ -11,6 +11,23 @@ pub struct Control {
     pub(crate) consumed: Consumed,
     pub(crate) consumer_sleep: SleepWord,
     pub(crate) producer_sleep: SleepWord,
+    pub(crate) handover: Handover,
+}
+
+/// How a stream of bytes comes from TCP into the ring, and how it leaves it. See [`handover`](crate::handover).
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct Handover {
+    /// By the consumer: bytes may come by the ring.
+    pub(crate) ready: AtomicU32,
+    /// By the producer: a [`Start`](crate::Start), as a number.
+    pub(crate) start: AtomicU32,
+    /// By the producer, before `start`: bytes of the stream that come by TCP.
+    pub(crate) start_at: AtomicU64,
+    /// By the consumer: it reads nothing more from the ring, from `left_at` on.
+    pub(crate) left: AtomicU32,
+    /// By the consumer, before `left`.
+    pub(crate) left_at: AtomicU64,
 }
 
 /// Written by the producer.

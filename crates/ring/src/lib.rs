@@ -13,16 +13,23 @@ mod atomic;
 mod consumer;
 mod control;
 mod futex;
+pub mod handover;
 mod layout;
+#[cfg(not(loom))]
+mod leaked;
 #[cfg(not(loom))]
 mod mapping;
 mod memory;
 mod producer;
 #[cfg(not(loom))]
+pub mod records;
+#[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 mod shared_copy;
 mod sleep;
+#[cfg(not(loom))]
+pub mod wire;
 
 #[cfg(test)]
 #[cfg(loom)]
@@ -33,11 +40,18 @@ mod tests;
 
 pub use consumer::Consumer;
 pub use control::Control;
+#[cfg(not(loom))]
+pub use futex::Sleep;
+pub use handover::Start;
 pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};
+#[cfg(not(loom))]
+pub use leaked::Leaked;
 #[cfg(not(loom))]
 pub use mapping::Half;
 pub use memory::{Corrupt, Memory};
 pub use producer::Producer;
 #[cfg(not(loom))]
 pub use segment::{OpenError, Segment, Side};
+#[cfg(not(loom))]
+pub use sleep::Sleeper;
 pub use sleep::Waiter;

@@ -4,6 +4,8 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p levada-ring --release --target-dir target/loom
 //! ```
 
+mod handover;
+
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;

@@ -17,18 +17,20 @@ use crate::shared_copy::{copy_in, copy_out};
 const CONTROLS: [usize; 2] = [1024, 2048];
 const _: () = assert!(size_of::<Control>() <= 1024 && align_of::<Control>() <= 1024);
 
-/// The whole segment, mapped for reading and writing.
-pub(crate) struct Mapping {
-    start: NonNull<u8>,
-}
+/// The whole segment, mapped for reading and writing, as long as this is not dropped.
+pub(crate) struct Mapping(pub(crate) Start);
+
+/// Where a segment is mapped. It says nothing about how long: see [`Half`].
+#[derive(Clone, Copy)]
+pub(crate) struct Start(NonNull<u8>);
 
 // SAFETY: the mapping is at the same address in every thread, and all access to its bytes is by atomics or by the copies
 // of `shared_copy`, which permit changes at the same time.
 #[allow(unsafe_code)]
-unsafe impl Send for Mapping {}
+unsafe impl Send for Start {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for Start {}
 
 impl Mapping {
     /// Maps a file of [`SEGMENT_LENGTH`] bytes, which is sealed against shrinking.
@@ -47,21 +49,23 @@ impl Mapping {
                 0,
             )?
         };
-        NonNull::new(start.cast()).map(|start| Self { start }).ok_or(Errno::NOMEM)
+        NonNull::new(start.cast()).map(|start| Self(Start(start))).ok_or(Errno::NOMEM)
     }
+}
 
+impl Start {
     /// The word at the start of the header that names format and version.
     #[allow(unsafe_code)]
     pub(crate) fn magic(&self) -> &crate::atomic::AtomicU64 {
-        // SAFETY: the mapping is page-aligned and has more than eight bytes; it lives as long as `self`.
-        unsafe { self.start.cast().as_ref() }
+        // SAFETY: the mapping is page-aligned and has more than eight bytes; it is there as long as `self` is used.
+        unsafe { self.0.cast().as_ref() }
     }
 
     #[allow(unsafe_code)]
-    fn control(&self, direction: usize) -> &Control {
+    pub(crate) fn control(&self, direction: usize) -> &Control {
         // SAFETY: the offset is within the header and a multiple of the alignment; `Control` has only atomics, for which
-        // every pattern of bits is valid; the mapping lives as long as `self`.
-        unsafe { self.start.add(CONTROLS[direction]).cast().as_ref() }
+        // every pattern of bits is valid; the mapping is there as long as `self` is used.
+        unsafe { self.0.add(CONTROLS[direction]).cast().as_ref() }
     }
 
     /// The address of a byte of a region. `offset` is at most the region's capacity.
@@ -69,23 +73,25 @@ impl Mapping {
     fn address(&self, direction: usize, region: Region, offset: u64) -> NonNull<u8> {
         let at = usize::try_from(region.offset(direction) + offset).unwrap_or(0);
         // SAFETY: by the layout every region ends within the mapping.
-        unsafe { self.start.add(at) }
+        unsafe { self.0.add(at) }
     }
 }
 
 impl Drop for Mapping {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no reference to it outlives `self`.
-        let _ = unsafe { munmap(self.start.as_ptr().cast(), SEGMENT_LENGTH as usize) };
+        // SAFETY: the mapping was made by `new` with this length, and no half of it outlives `self`.
+        let _ = unsafe { munmap(self.0.0.as_ptr().cast(), SEGMENT_LENGTH as usize) };
     }
 }
 
 /// One direction of a segment.
 #[derive(Clone)]
 pub struct Half {
-    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) start: Start,
     pub(crate) direction: usize,
+    /// What keeps the segment mapped; `None` for a leaked one, which is there until it is unmapped.
+    pub(crate) _mapping: Option<Arc<Mapping>>,
 }
 
 impl Half {
@@ -95,7 +101,7 @@ impl Half {
     /// `NOMEM` if there is no memory, `INVAL` before Linux 5.14. The ring then stays as it is.
     #[allow(unsafe_code)]
     pub fn allocate_large(&self) -> Result<(), Errno> {
-        let start = self.mapping.address(self.direction, Region::Large, 0);
+        let start = self.start.address(self.direction, Region::Large, 0);
         // SAFETY: the range is the large region of this mapping; allocating its pages changes no bytes.
         unsafe { madvise(start.as_ptr().cast(), LARGE as usize, Advice::LinuxPopulateWrite) }
     }
@@ -106,7 +112,7 @@ impl Half {
     /// Those of madvise(2).
     #[allow(unsafe_code)]
     pub fn free_large(&self) -> Result<(), Errno> {
-        let start = self.mapping.address(self.direction, Region::Large, 0);
+        let start = self.start.address(self.direction, Region::Large, 0);
         // SAFETY: the range is the large region of this mapping, and holds no bytes that are still to be read; pages that
         // are touched again read as zeros.
         unsafe { libc_remove(start, LARGE as usize) }
@@ -131,20 +137,20 @@ unsafe fn libc_remove(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
 
 impl Memory for Half {
     fn control(&self) -> &Control {
-        self.mapping.control(self.direction)
+        self.start.control(self.direction)
     }
 
     #[allow(unsafe_code)]
     fn write(&self, RegionOf(region): RegionOf, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= region.capacity());
         // SAFETY: the destination is within the region, checked above; the source is a slice of this process.
-        unsafe { copy_in(self.mapping.address(self.direction, region, offset), bytes) }
+        unsafe { copy_in(self.start.address(self.direction, region, offset), bytes) }
     }
 
     #[allow(unsafe_code)]
     fn read(&self, RegionOf(region): RegionOf, offset: u64, bytes: &mut [u8]) {
         assert!(offset + bytes.len() as u64 <= region.capacity());
         // SAFETY: as in `write`, the other way.
-        unsafe { copy_out(self.mapping.address(self.direction, region, offset), bytes) }
+        unsafe { copy_out(self.start.address(self.direction, region, offset), bytes) }
     }
 }

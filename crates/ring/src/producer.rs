@@ -7,7 +7,7 @@ use crate::sleep::{self, Waiter};
 
 /// Writes into a ring. There is one producer for each ring.
 pub struct Producer<M> {
-    memory: M,
+    pub(crate) memory: M,
     /// Bytes written, and those of them that the consumer has been shown.
     head: u64,
     published: u64,
@@ -85,6 +85,11 @@ impl<M: Memory> Producer<M> {
         true
     }
 
+    /// The memory of this direction.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
     /// Whether the ring has 1 MiB.
     pub fn is_large(&self) -> bool {
         self.region() == Region::Large
@@ -106,13 +111,19 @@ impl<M: Memory> Producer<M> {
         self.memory.control().consumed.abandoned.load(Ordering::Acquire) != 0
     }
 
+    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
+    /// does.
+    pub fn announce_sleep(&self, waiter: Waiter) {
+        sleep::announce(&self.memory.control().producer_sleep.waiter, waiter);
+    }
+
     /// Says that this end sleeps until there is room. `true` if there is none yet and the caller should sleep now; it calls
     /// [`awake`](Self::awake) after that. `false` if there is room, or the consumer has gone.
     ///
     /// # Errors
     /// As [`push`](Self::push).
     pub fn prepare_sleep(&mut self, waiter: Waiter) -> Result<bool, Corrupt> {
-        sleep::announce(&self.memory.control().producer_sleep.waiter, waiter);
+        self.announce_sleep(waiter);
         let asleep = self.look().map(|()| self.known_room() == 0 && !self.is_abandoned());
         if asleep != Ok(true) {
             self.awake();
@@ -120,14 +131,13 @@ impl<M: Memory> Producer<M> {
         asleep
     }
 
-    /// Sleeps by futex until the consumer has read, at most for `timeout`. `false` if the call was interrupted by a signal.
+    /// What to sleep on after [`prepare_sleep`](Self::prepare_sleep) with [`Waiter::Futex`].
     #[cfg(not(loom))]
-    pub fn sleep(&self, timeout: std::time::Duration) -> bool {
-        crate::futex::wait(
-            &self.memory.control().producer_sleep.waiter,
-            sleep::futex_value(),
-            timeout,
-        )
+    pub fn sleeper(&self) -> crate::Sleeper<M>
+    where
+        M: Clone,
+    {
+        crate::Sleeper { memory: self.memory.clone(), producer: true }
     }
 
     /// Says that this end no longer sleeps.
@@ -137,6 +147,29 @@ impl<M: Memory> Producer<M> {
 
     fn region(&self) -> Region {
         Region::after(self.switches)
+    }
+
+    /// Bytes from `at + skip` on that were written and are still in the present region, or in the one before.
+    pub(crate) fn copy_back(
+        &mut self,
+        at: u64,
+        skip: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Corrupt> {
+        if at < self.tail || at > self.head {
+            return Err(Corrupt("the reader left outside of what was written"));
+        }
+        let from = at.saturating_add(skip).min(self.head);
+        let (region, end) = if from < self.since {
+            (Region::after(self.switches.wrapping_sub(1)), self.since)
+        } else {
+            (self.region(), self.head)
+        };
+        let length = usize::try_from(end - from).unwrap_or(usize::MAX).min(buffer.len());
+        pieces(region, from, length, |offset, range| {
+            self.memory.read(RegionOf(region), offset, &mut buffer[range]);
+        });
+        Ok(length)
     }
 
     /// Room by what is known of the consumer. Bytes before the change of region do not count: they are in the other one.

@@ -27,9 +27,20 @@ pub enum Side {
     Acceptor,
 }
 
+impl Side {
+    /// The two ends of a process, by the halves of the directions 0 and 1.
+    pub(crate) fn ends(self, half: impl Fn(usize) -> Half) -> (Producer<Half>, Consumer<Half>) {
+        let own = match self {
+            Self::Connector => 0,
+            Self::Acceptor => 1,
+        };
+        (Producer::new(half(own)), Consumer::new(half(1 - own)))
+    }
+}
+
 /// Two rings in one sealed file.
 pub struct Segment {
-    mapping: Arc<Mapping>,
+    pub(crate) mapping: Arc<Mapping>,
 }
 
 /// Why a descriptor is not a segment.
@@ -56,7 +67,7 @@ impl Segment {
         // Neither end can make the file shorter, which would end the other one by SIGBUS.
         fcntl_add_seals(&file, SEALS)?;
         let mapping = Mapping::new(file.as_fd())?;
-        mapping.magic().store(MAGIC, Ordering::Release);
+        mapping.0.magic().store(MAGIC, Ordering::Release);
         Ok((file, Self { mapping: Arc::new(mapping) }))
     }
 
@@ -73,7 +84,7 @@ impl Segment {
             return Err(OpenError::NotASegment("another length"));
         }
         let mapping = Mapping::new(file)?;
-        if mapping.magic().load(Ordering::Acquire) != MAGIC {
+        if mapping.0.magic().load(Ordering::Acquire) != MAGIC {
             return Err(OpenError::NotASegment("other first bytes"));
         }
         Ok(Self { mapping: Arc::new(mapping) })
@@ -82,19 +93,10 @@ impl Segment {
     /// The two ends of this process. Each side may be taken once only: two producers of one ring would overwrite each
     /// other's bytes.
     pub fn ends(&self, side: Side) -> (Producer<Half>, Consumer<Half>) {
-        let own = match side {
-            Side::Connector => 0,
-            Side::Acceptor => 1,
-        };
-        (Producer::new(self.half(own)), Consumer::new(self.half(1 - own)))
+        side.ends(|direction| self.half(direction))
     }
 
-    #[cfg(test)]
-    pub(crate) fn mapping_for_tests(&self) -> Arc<Mapping> {
-        Arc::clone(&self.mapping)
-    }
-
-    fn half(&self, direction: usize) -> Half {
-        Half { mapping: Arc::clone(&self.mapping), direction }
+    pub(crate) fn half(&self, direction: usize) -> Half {
+        Half { start: self.mapping.0, direction, _mapping: Some(Arc::clone(&self.mapping)) }
     }
 }

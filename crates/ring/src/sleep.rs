@@ -14,6 +14,24 @@ pub enum Waiter {
     Bell(u8),
 }
 
+/// The word on which an end sleeps by futex, apart from the end itself: while one thread sleeps, another may use the end.
+#[cfg(not(loom))]
+pub struct Sleeper<M> {
+    pub(crate) memory: M,
+    pub(crate) producer: bool,
+}
+
+#[cfg(not(loom))]
+impl<M: crate::Memory> Sleeper<M> {
+    /// Sleeps until the other end does something, at most for `timeout`. With `restart`, a signal whose handler has SA_RESTART does
+    /// not end the sleep.
+    pub fn sleep(&self, timeout: std::time::Duration, restart: bool) -> crate::futex::Sleep {
+        let control = self.memory.control();
+        let word = if self.producer { &control.producer_sleep } else { &control.consumer_sleep };
+        crate::futex::wait(&word.waiter, Waiter::Futex.to_word(), timeout, restart)
+    }
+}
+
 impl Waiter {
     fn to_word(self) -> u32 {
         match self {
@@ -58,9 +76,4 @@ pub(crate) fn take_waiter(word: &AtomicU32) -> Option<Waiter> {
         crate::futex::wake(word);
     }
     waiter
-}
-
-/// The value of a word whose owner waits by futex.
-pub(crate) fn futex_value() -> u32 {
-    Waiter::Futex.to_word()
 }

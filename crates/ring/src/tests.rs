@@ -12,7 +12,7 @@ fn ring() -> (Producer<Half>, Consumer<Half>, Half) {
     let (_, segment) = Segment::create().unwrap();
     let (producer, _) = segment.ends(Side::Connector);
     let (_, consumer) = segment.ends(Side::Acceptor);
-    (producer, consumer, Half { mapping: segment.mapping_for_tests(), direction: 0 })
+    (producer, consumer, segment.half(0))
 }
 
 /// Bytes that differ at every position.
@@ -69,7 +69,9 @@ fn peeking_leaves_the_bytes() {
     producer.push(b"water").unwrap();
     assert_eq!(producer.publish(), None);
     let mut buffer = [0; 3];
-    assert_eq!(consumer.peek(&mut buffer).unwrap(), 3);
+    assert_eq!(consumer.peek(0, &mut buffer).unwrap(), 3);
+    assert_eq!(consumer.peek(1, &mut [0; 8]).unwrap(), 4);
+    assert_eq!(consumer.peek(9, &mut [0; 8]).unwrap(), 0);
     assert_eq!(&buffer, b"wat");
     assert_eq!(read(&mut consumer, 10), b"water");
 }
@@ -138,7 +140,7 @@ fn two_threads_exchange_bytes_by_futex() {
             at += pushed;
             assert_ne!(producer.publish(), Some(Waiter::Bell(0)));
             if pushed == 0 && producer.prepare_sleep(Waiter::Futex).unwrap() {
-                producer.sleep(LONG);
+                producer.sleeper().sleep(LONG, true);
                 producer.awake();
             }
         }
@@ -155,7 +157,7 @@ fn two_threads_exchange_bytes_by_futex() {
                 break;
             }
             if consumer.prepare_sleep(Waiter::Futex).unwrap() {
-                consumer.sleep(LONG);
+                consumer.sleeper().sleep(LONG, true);
                 consumer.awake();
             }
         }

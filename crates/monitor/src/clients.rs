@@ -1,0 +1,325 @@
+//! The clients, and what becomes of their requests.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_ring::wire::{Refusal, Response};
+use levada_ring::{Segment, Side};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
+use crate::identity::Endpoints;
+use crate::request::{Hello, Received};
+use crate::state::{Offer, Placed, State};
+
+/// Clients at a time. Further ones are closed, and stay on TCP.
+const CLIENTS: usize = 4096;
+/// Requests that are read at a time from a client whose offer matches: it may have taken it back.
+const SETTLE: usize = 1024;
+/// Ended processes whose records are kept for the runs that are watched. The oldest are dropped.
+const KEPT: usize = 1024;
+
+/// All clients.
+pub struct Clients {
+    epoll: Arc<OwnedFd>,
+    connections: HashMap<u32, Connection>,
+    next: u32,
+    state: State,
+    /// Clients with requests that were read, or that have ended.
+    unhandled: VecDeque<u32>,
+    /// Clients that wait for the list of a run.
+    lists: Vec<(u32, u64)>,
+    kept: VecDeque<Shown>,
+}
+
+impl Clients {
+    /// Without clients. They are added to `epoll`, by their numbers, which have 32 bits.
+    pub fn new(epoll: Arc<OwnedFd>, offer_timeout: Duration) -> Self {
+        Self {
+            epoll,
+            connections: HashMap::new(),
+            next: 0,
+            state: State::new(offer_timeout),
+            unhandled: VecDeque::new(),
+            lists: Vec::new(),
+            kept: VecDeque::new(),
+        }
+    }
+
+    /// Adds a client; closes it if there are too many.
+    pub fn add(&mut self, socket: OwnedFd) {
+        if self.connections.len() >= CLIENTS {
+            return;
+        }
+        loop {
+            self.next = self.next.wrapping_add(1);
+            if !self.connections.contains_key(&self.next) {
+                break;
+            }
+        }
+        let number = EventData::new_u64(self.next.into());
+        if epoll::add(&self.epoll, &socket, number, EventFlags::IN).is_ok() {
+            self.connections.insert(self.next, Connection::new(socket));
+            self.state.join(self.next);
+        }
+    }
+
+    /// Reads what a client has sent, and sends what waits for it.
+    pub fn receive(&mut self, client: u32) {
+        if let Some(connection) = self.connections.get_mut(&client) {
+            connection.read(BATCH);
+            connection.flush();
+            self.update_interest(client);
+            self.unhandled.push_back(client);
+        }
+    }
+
+    /// Handles all requests that were read, and removes clients that have ended.
+    pub fn handle(&mut self, now: Duration) {
+        while let Some(client) = self.unhandled.pop_front() {
+            while let Some(request) = self.next_request(client) {
+                if !self.handle_request(now, client, request) {
+                    self.end(client);
+                }
+            }
+            if self.connections.get(&client).is_some_and(|connection| connection.ended) {
+                self.remove(client);
+            }
+        }
+    }
+
+    /// Refuses offers that have waited too long.
+    pub fn expire(&mut self, now: Duration) {
+        for offer in self.state.expire(now) {
+            self.refuse(offer, Refusal::NoPeer);
+        }
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub fn next_expiry(&self) -> Option<Duration> {
+        self.state.next_expiry()
+    }
+
+    /// Whether a client waits for a list.
+    pub fn awaits_list(&self) -> bool {
+        !self.lists.is_empty()
+    }
+
+    /// Whether there is no client.
+    pub fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Answers the requests for lists. The caller does this when no other request is there to be read: a process that has
+    /// ended before the request was sent, is in the list then.
+    pub fn answer_lists(&mut self) {
+        for (client, run) in std::mem::take(&mut self.lists) {
+            let messages = self.list(run);
+            let Some(connection) = self.connections.get_mut(&client) else { continue };
+            if !connection.respond_with_list(messages.into_iter()) {
+                self.end(client);
+            }
+            self.update_interest(client);
+        }
+    }
+
+    fn next_request(&mut self, client: u32) -> Option<Received> {
+        self.connections.get_mut(&client)?.inbox.pop_front()
+    }
+
+    /// `false` if the client broke the protocol.
+    fn handle_request(&mut self, now: Duration, client: u32, request: Received) -> bool {
+        let Some(connection) = self.connections.get_mut(&client) else { return true };
+        let is_process = connection.process.is_some();
+        match request {
+            Received::Hello(hello) => !is_process && self.introduce(client, hello),
+            Received::List { run } => {
+                self.lists.push((client, run));
+                true
+            }
+            Received::Watch { run } => connection.watch(run),
+            // Also of a process that has not introduced itself: a server's first process connects, and its children serve.
+            Received::Adopt(socket) => {
+                self.add(socket);
+                true
+            }
+            _ if !is_process => false,
+            Received::Offer { connection, endpoints } => {
+                self.place(now, Offer { client, connection }, endpoints);
+                true
+            }
+            Received::Withdraw { connection } => {
+                let offer = Offer { client, connection };
+                self.state.withdraw(offer);
+                // The process waits for this: the offered socket is closed by now.
+                self.refuse(offer, Refusal::NoPeer);
+                true
+            }
+        }
+    }
+
+    fn introduce(&mut self, client: u32, hello: Hello) -> bool {
+        let process = Process::try_from(hello).ok();
+        let connection = self.connections.get_mut(&client);
+        let is_process = process.is_some();
+        if let Some(connection) = connection {
+            connection.process = process;
+        }
+        is_process
+    }
+
+    fn place(&mut self, now: Duration, offer: Offer, endpoints: Result<Endpoints, Refusal>) {
+        let endpoints = match endpoints {
+            Ok(endpoints) => endpoints,
+            Err(refusal) => return self.refuse(offer, refusal),
+        };
+        self.settle(offer.client, &endpoints);
+        match self.state.place(now, offer, endpoints) {
+            Placed::Waiting { replaced: Some(replaced) } => self.refuse(replaced, Refusal::NoPeer),
+            Placed::Waiting { replaced: None } => {}
+            Placed::Paired { first } => self.pair(first, offer),
+            Placed::Refused(refusal) => self.refuse(offer, refusal),
+        }
+    }
+
+    /// Reads what the client of a matching offer has sent. The addresses of a closed connection can be used again at once; but
+    /// a client takes its offer back, or ends, before it closes the socket. A matching offer is therefore of this connection
+    /// if neither was received by now.
+    fn settle(&mut self, client: u32, endpoints: &Endpoints) {
+        while let Some(other) = self.state.counterpart(endpoints) {
+            // The requests of one client are handled in their order.
+            let Some(connection) = self.connections.get_mut(&other.client) else { return };
+            if other.client == client {
+                return;
+            }
+            connection.read(SETTLE);
+            self.unhandled.push_back(other.client);
+            if !connection.ended && !connection.withdraws(other.connection) {
+                return;
+            }
+            self.state.withdraw(other);
+        }
+    }
+
+    /// Hands one segment to both ends.
+    fn pair(&mut self, first: Offer, second: Offer) {
+        let delivered = Segment::create().is_ok_and(|(file, _)| {
+            let bells = self.state.introduce(first.client, second.client);
+            let file = Arc::new(file);
+            self.send_segment(first, Side::Connector, second.client, bells, &file)
+                && self.send_segment(second, Side::Acceptor, first.client, bells, &file)
+        });
+        if !delivered {
+            self.state.separate(first.client, second.client);
+            self.refuse(first, Refusal::Exhausted);
+            self.refuse(second, Refusal::Exhausted);
+        }
+    }
+
+    fn send_segment(
+        &mut self,
+        offer: Offer,
+        side: Side,
+        peer: u32,
+        bells: bool,
+        file: &Arc<OwnedFd>,
+    ) -> bool {
+        let mut descriptors = vec![Arc::clone(file)];
+        if bells {
+            let process = self.connections.get(&peer).and_then(|peer| peer.process.as_ref());
+            let Some(process) = process else { return false };
+            descriptors.extend(process.bells.iter().cloned());
+        }
+        let connection = offer.connection;
+        let paired = Response::Paired { connection, side, peer, bells };
+        self.respond(offer.client, Outgoing::new(paired, descriptors))
+    }
+
+    fn refuse(&mut self, offer: Offer, refusal: Refusal) {
+        let refused = Response::Refused { connection: offer.connection, refusal };
+        self.respond(offer.client, Outgoing::new(refused, Vec::new()));
+    }
+
+    /// `false` if the message is dropped.
+    fn respond(&mut self, client: u32, message: Outgoing) -> bool {
+        let connection = self.connections.get_mut(&client);
+        let delivered = connection.is_some_and(|connection| connection.respond(message));
+        self.update_interest(client);
+        delivered
+    }
+
+    fn list(&self, run: u64) -> Vec<Outgoing> {
+        let connected = self.connections.values().filter_map(|one| one.process.as_ref());
+        let alive = connected.map(|process| (&process.shown, true));
+        let all = alive.chain(self.kept.iter().map(|shown| (shown, false)));
+        // A process and its forked children have one file.
+        let mut files = HashSet::new();
+        let wanted = all.filter(|(shown, _)| run == 0 || shown.run == run);
+        let mut messages: Vec<Outgoing> = wanted
+            .filter(|(shown, _)| files.insert(shown.inode))
+            .map(|(shown, alive)| {
+                let process = Response::Process { pid: shown.pid, run: shown.run, alive };
+                Outgoing::new(process, vec![Arc::clone(&shown.records)])
+            })
+            .collect();
+        messages.push(Outgoing::new(Response::Listed, Vec::new()));
+        messages
+    }
+
+    /// Ends a client after the present request.
+    fn end(&mut self, client: u32) {
+        if let Some(connection) = self.connections.get_mut(&client) {
+            connection.inbox.clear();
+            connection.ended = true;
+            self.unhandled.push_back(client);
+        }
+    }
+
+    fn remove(&mut self, client: u32) {
+        let Some(connection) = self.connections.remove(&client) else { return };
+        // An adopted socket may be open elsewhere, too: closing it here would leave it in the epoll instance.
+        let _ = epoll::delete(&self.epoll, connection.as_fd());
+        for peer in self.state.leave(client) {
+            self.respond(peer, Outgoing::new(Response::Gone { peer: client }, Vec::new()));
+        }
+        self.lists.retain(|(waiting, _)| *waiting != client);
+        if let Some(process) = connection.process
+            && self.is_watched(process.shown.run)
+        {
+            // Processes share a file after a fork.
+            self.kept.retain(|shown| shown.inode != process.shown.inode);
+            self.kept.push_back(process.shown);
+            if self.kept.len() > KEPT {
+                self.kept.pop_front();
+            }
+        }
+        if !connection.watches.is_empty() {
+            let mut kept = std::mem::take(&mut self.kept);
+            kept.retain(|shown| self.is_watched(shown.run));
+            self.kept = kept;
+        }
+    }
+
+    fn is_watched(&self, run: u64) -> bool {
+        self.connections.values().any(|connection| connection.watches.contains(&run))
+    }
+
+    /// Lets epoll report room for responses exactly while one waits.
+    fn update_interest(&mut self, client: u32) {
+        let Some(connection) = self.connections.get_mut(&client) else { return };
+        let is_waiting = connection.is_waiting();
+        if is_waiting == connection.awaits_room {
+            return;
+        }
+        connection.awaits_room = is_waiting;
+        let flags = if is_waiting { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
+        let _ = epoll::modify(
+            &self.epoll,
+            connection.as_fd(),
+            EventData::new_u64(client.into()),
+            flags,
+        );
+    }
+}

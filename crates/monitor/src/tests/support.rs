@@ -1,0 +1,191 @@
+//! A monitor on a path of its own, and processes that connect to it.
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use levada_ring::records;
+use levada_ring::wire::{BELLS, LENGTH, Request, Response, VERSION};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    socket_with, socketpair,
+};
+
+use crate::packet::{NoPacket, Packet, receive, send};
+use crate::server::{Monitor, Options, Stop};
+
+/// No test waits for longer.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Offers wait for as long as a test can take.
+pub const PATIENT: Options = Options { idle: None, offer_timeout: LONG };
+
+/// A monitor in a thread of this process.
+pub struct Running {
+    stop: Stop,
+    thread: Option<JoinHandle<()>>,
+    folder: tempfile::TempDir,
+}
+
+impl Running {
+    pub fn start(options: Options) -> Self {
+        crate::server::raise_descriptor_limit();
+        let folder = tempfile::tempdir().unwrap();
+        let monitor = Monitor::bind(&folder.path().join("run/fast.sock"), options).unwrap();
+        let stop = monitor.stop();
+        let thread = Some(std::thread::spawn(move || monitor.run().unwrap()));
+        Self { stop, thread, folder }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("run/fast.sock")
+    }
+
+    /// A process that has introduced itself.
+    pub fn process(&self, run: u64) -> Process {
+        let process = Process::connect(&self.path());
+        process.hello(run);
+        process
+    }
+
+    /// Waits until it has ended by itself.
+    pub fn join(&mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// A process with fast sockets.
+pub struct Process {
+    pub socket: OwnedFd,
+    records: OwnedFd,
+    bells: [OwnedFd; BELLS],
+}
+
+impl Process {
+    pub fn connect(path: &Path) -> Self {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        Self::on(socket)
+    }
+
+    /// A process, and the other end of its connection.
+    pub fn pair() -> (Self, OwnedFd) {
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let (near, far) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        (Self::on(near), far)
+    }
+
+    fn on(socket: OwnedFd) -> Self {
+        for timeout in [Timeout::Send, Timeout::Recv] {
+            set_socket_timeout(&socket, timeout, Some(LONG)).unwrap();
+        }
+        let records = memfd_create("records", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&records, records::LENGTH as u64).unwrap();
+        let magic = records::MAGIC.to_ne_bytes();
+        rustix::io::pwrite(&records, &magic, 0).unwrap();
+        let bells = std::array::from_fn(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        Self { socket, records, bells }
+    }
+
+    /// A child of this process after a fork: it has the same records.
+    pub fn forked(&self, path: &Path) -> Self {
+        Self { records: self.records.try_clone().unwrap(), ..Self::connect(path) }
+    }
+
+    pub fn send(&self, request: Request, descriptors: &[BorrowedFd<'_>]) {
+        send(&self.socket, &request.encode(), descriptors, SendFlags::empty()).unwrap();
+    }
+
+    pub fn hello(&self, run: u64) {
+        let mut descriptors = vec![self.records.as_fd()];
+        descriptors.extend(self.bells.iter().map(AsFd::as_fd));
+        self.send(Request::Hello { version: VERSION, run, pid: run as u32 }, &descriptors);
+    }
+
+    pub fn offer_socket(&self, connection: u64, socket: impl AsFd) {
+        self.send(Request::Offer { connection }, &[socket.as_fd()]);
+    }
+
+    pub fn receive(&self) -> (Response, Vec<OwnedFd>) {
+        let Packet { bytes, descriptors } = receive(&self.socket, RecvFlags::empty()).unwrap();
+        (Response::decode(&bytes).unwrap(), descriptors)
+    }
+
+    /// The next response, which has no descriptors.
+    pub fn response(&self) -> Response {
+        let (response, descriptors) = self.receive();
+        assert!(descriptors.is_empty(), "{response:?}");
+        response
+    }
+
+    /// Waits until the monitor has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        loop {
+            match receive(&self.socket, RecvFlags::empty()) {
+                Ok(_) => {}
+                Err(end) => return end == NoPacket::Ever,
+            }
+        }
+    }
+
+    /// Waits until the monitor has handled everything that was sent before.
+    pub fn settle(&self) {
+        self.send(Request::Offer { connection: u64::MAX }, &[self.records.as_fd()]);
+        let refused = self.response();
+        assert!(matches!(refused, Response::Refused { connection: u64::MAX, .. }), "{refused:?}");
+    }
+
+    pub fn send_bytes(&self, bytes: &[u8]) {
+        let _ = rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL);
+    }
+
+    pub fn ring_bell(bell: &OwnedFd) {
+        std::fs::File::from(bell.try_clone().unwrap()).write_all(&1_u64.to_ne_bytes()).unwrap();
+    }
+
+    pub fn has_rung(&self, bell: usize) -> bool {
+        let mut count = [0; 8];
+        rustix::io::read(&self.bells[bell], &mut count) == Ok(8)
+    }
+}
+
+/// Both ends of a TCP connection, and what listens for others.
+pub fn tcp() -> (TcpStream, TcpStream, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (near, far) = connected(&listener);
+    (near, far, listener)
+}
+
+/// Another connection.
+pub fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+/// Waits until `condition` holds.
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A message of the right length that is none.
+pub const GARBAGE: [u8; LENGTH] = [0xff; LENGTH];

@@ -1,0 +1,131 @@
+//! The way from a ring back to TCP.
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::records::{Mode, Reason};
+
+use crate::connection::{Outbound, Path, Phase};
+use crate::table::Entry;
+use crate::tcp::{self, Queue};
+use crate::{epoll, errno, monitor};
+
+/// Bytes that are sent again at a time.
+const CHUNK: usize = 16 << 10;
+
+/// Moves both directions back to TCP. What the peer has written into the ring and was not read, it sends again.
+pub fn both(entry: Entry, reason: Reason) {
+    all(&[entry], reason);
+}
+
+/// As [`both`], for several connections. Both ends of one may be among them: all leave their rings before one sends again.
+pub fn all(entries: &[Entry], reason: Reason) {
+    let used: Vec<bool> = entries.iter().map(|entry| leave_inbound(*entry, reason)).collect();
+    for (entry, used) in entries.iter().zip(used) {
+        if entry.connection.phase() != Phase::Paired {
+            continue;
+        }
+        outbound(*entry);
+        if used {
+            entry.connection.note(reason);
+            epoll::restore(*entry);
+        }
+        entry.connection.set_mode(Mode::Kernel);
+    }
+}
+
+/// Leaves the inbound ring. Whether the connection used a ring.
+fn leave_inbound(entry: Entry, reason: Reason) -> bool {
+    let connection = entry.connection;
+    connection.settle(reason);
+    if connection.phase() != Phase::Paired {
+        return false;
+    }
+    let used = connection.uses_ring();
+    if let Some(mut inbound) = connection.lock_inbound()
+        && inbound.path() != Path::Back
+    {
+        inbound.consumer().leave();
+        inbound.set_path(Path::Back);
+    }
+    used
+}
+
+/// Moves the outbound direction back to TCP, and wakes the peer.
+fn outbound(entry: Entry) {
+    let Some(mut outbound) = entry.connection.lock_outbound() else { return };
+    let waiter = leave(entry, &mut outbound).or_else(|| outbound.producer().kick());
+    drop(outbound);
+    monitor::ring(entry.connection, waiter);
+}
+
+/// Ends the ring of the outbound direction, after what its reader has left there is sent again. The caller rings the bell.
+pub fn leave(entry: Entry, outbound: &mut Outbound<'_>) -> Option<levada_ring::Waiter> {
+    match outbound.path() {
+        Path::Back => return None,
+        Path::Ring if outbound.producer().is_left() => send_again(entry, outbound),
+        _ => {}
+    }
+    outbound.set_path(Path::Back);
+    // Also of a ring that was never used: the peer sees that this end did not just vanish.
+    outbound.producer().finish()
+}
+
+fn send_again(entry: Entry, outbound: &mut Outbound<'_>) {
+    let mut buffer = [0; CHUNK];
+    let mut sent = 0_u64;
+    while let Ok(length @ 1..) = outbound.producer().reclaim(sent, &mut buffer) {
+        if !tcp::send_all(entry.fd, &buffer[..length]) {
+            break;
+        }
+        sent += length as u64;
+        entry.connection.record.counters.tcp_late.fetch_add(length as u64, Ordering::Relaxed);
+    }
+}
+
+/// Does what a peer waits for that has left the ring: the outbound direction goes back to TCP, with what the peer has not read. What the
+/// peer has written before stays in the ring, and is read to its end.
+pub fn honour_leave(entry: Entry) {
+    let left = entry.connection.lock_inbound().is_some_and(|inbound| inbound.peer_has_left());
+    if left && matches!(entry.connection.outbound_path(), Path::Ring | Path::Tcp) {
+        let saved = errno::last();
+        entry.connection.note(Reason::Peer);
+        outbound(entry);
+        errno::set(saved);
+    }
+}
+
+/// Whether what is written into the ring is read by no one any more.
+pub fn reader_has_gone(outbound: &mut Outbound<'_>) -> bool {
+    outbound.producer().is_abandoned() || outbound.producer().is_left()
+}
+
+/// A peer that was killed leaves no word in the ring: the kernel shows the end of its stream. Then the kernel also answers what is
+/// written next.
+pub fn forget_dead_reader(entry: Entry) {
+    let connection = entry.connection;
+    if tcp::queue(entry.fd) != Queue::Ended {
+        return;
+    }
+    let finished =
+        connection.lock_inbound().is_none_or(|mut inbound| inbound.consumer().is_finished());
+    if !finished && let Some(outbound) = connection.lock_outbound() {
+        outbound.set_path(Path::Back);
+    }
+}
+
+/// The peer has written what no correct peer writes: the connection ends. What a call returns.
+pub fn corrupt(entry: Entry) -> isize {
+    let connection = entry.connection;
+    if let Some(inbound) = connection.lock_inbound() {
+        inbound.set_path(Path::Back);
+    }
+    if let Some(outbound) = connection.lock_outbound() {
+        outbound.set_path(Path::Back);
+    }
+    connection.note(Reason::Corrupt);
+    connection.set_mode(Mode::Kernel);
+    tcp::reset_when_closed(entry.fd);
+    // SAFETY: the call takes no addresses.
+    unsafe { crate::real::shutdown(entry.fd, libc::SHUT_RDWR) };
+    errno::fail(libc::ECONNRESET)
+}

@@ -1,0 +1,116 @@
+//! epoll(7).
+//!
+//! The program keeps its epoll, and the kernel watches what it watches without this library. Connections on rings, its *members*, stay
+//! registered for what the kernel still says of them: that the peer's end is closed. Their other events are found by looking at the
+//! rings. To sleep, their peers are asked to ring a bell of this process, which is registered in the epoll too.
+
+mod collect;
+mod registry;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use libc::{c_int, epoll_event, sigset_t};
+
+pub use registry::{
+    after_fork, before_fork, closing, control, created, is_known, is_registered, is_unsupported,
+    moved, nest, restore,
+};
+
+use crate::lock::Guarded;
+use crate::{errno, spin};
+
+/// Rounds that take only events of rings, before the kernel is asked again.
+const ROUNDS: u32 = 8;
+
+/// Looks at the rings before sleeping, of all epolls of this process.
+static LOOK: AtomicU32 = AtomicU32::new(spin::FIRST);
+static ROUNDS_WITHOUT_KERNEL: AtomicU32 = AtomicU32::new(0);
+
+/// epoll_wait(2) and its relatives, if connections that can be fast are registered; else `None`: the caller makes the program's own
+/// call.
+pub fn wait(
+    epoll: c_int,
+    events: &mut [epoll_event],
+    deadline: impl FnOnce() -> Option<Instant>,
+    mask: *const sigset_t,
+) -> Option<c_int> {
+    let shared = registry::find(epoll)?;
+    let deadline = deadline();
+    loop {
+        let rings = shared.with(|state| state.refresh(epoll))?;
+        let mut ready = 0;
+        // With little room for events, rings and kernel take turns.
+        let few = shared.with(|state| state.members.len() > events.len())?;
+        let rounds = ROUNDS_WITHOUT_KERNEL.fetch_add(1, Ordering::Relaxed);
+        let rings_first = if few { rounds == 0 } else { rings == Some(false) && rounds < ROUNDS };
+        if rings_first && rings.is_some() {
+            ready = shared.with(|state| {
+                state.begin();
+                state.by_rings(events)
+            })?;
+        }
+        if ready == 0 && rings.is_some() {
+            ROUNDS_WITHOUT_KERNEL.store(0, Ordering::Relaxed);
+            let shown = in_kernel(epoll, events, Some(Duration::ZERO), mask);
+            if shown < 0 {
+                return Some(shown);
+            }
+            ready = shared.with(|state| {
+                state.begin();
+                let kept = state.of_kernel(events, shown);
+                kept + state.by_rings(&mut events[kept..])
+            })?;
+        }
+        if ready > 0
+            || rings.is_some() && deadline.is_some_and(|deadline| deadline <= Instant::now())
+        {
+            return Some(ready as c_int);
+        }
+        let due = || shared.with(|state| state.is_any_due()) != Some(false);
+        if rings.is_some() && spin::look(&LOOK, due) {
+            continue;
+        }
+        match sleep(epoll, shared, events, deadline, mask) {
+            0 if deadline.is_none_or(|deadline| deadline > Instant::now()) => {}
+            ready => return Some(ready),
+        }
+    }
+}
+
+/// Sleeps until a peer rings or the kernel has something. What the call returns; 0 to look again.
+fn sleep(
+    epoll: c_int,
+    shared: &Guarded<registry::Epoll>,
+    events: &mut [epoll_event],
+    deadline: Option<Instant>,
+    mask: *const sigset_t,
+) -> c_int {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let armed = shared.with(registry::Epoll::arm);
+    if armed == Some(false) {
+        return 0;
+    }
+    let shown = in_kernel(epoll, events, left, mask);
+    let saved = errno::last();
+    let ready = shared.with(|state| {
+        state.disarm();
+        state.begin();
+        state.of_kernel(events, shown)
+    });
+    errno::set(saved);
+    if shown < 0 { shown } else { ready.unwrap_or(0) as c_int }
+}
+
+fn in_kernel(
+    epoll: c_int,
+    events: &mut [epoll_event],
+    time: Option<Duration>,
+    mask: *const sigset_t,
+) -> c_int {
+    let count = c_int::try_from(events.len()).unwrap_or(c_int::MAX);
+    let time = time.map(crate::poll::timespec_of);
+    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the events are a slice, and the mask the program's.
+    unsafe { crate::real::epoll_pwait2(epoll, events.as_mut_ptr(), count, pointer, mask) }
+}

@@ -1,0 +1,204 @@
+//! The events of members: what rings have, and what the kernel says.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libc::{c_int, epoll_event};
+
+use super::registry::{EDGE, EVENTS, Epoll, Member, TAG};
+use crate::{monitor, readiness, tcp};
+
+const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// Reported whether the program asks for them or not.
+const ALWAYS: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+const ENDS: u32 = ALWAYS | libc::EPOLLRDHUP as u32;
+/// Between looks, if there is no bell.
+const WITHOUT_BELL: Duration = Duration::from_millis(1);
+const OUT: u32 = libc::EPOLLOUT as u32;
+
+/// Whose an event of the kernel is.
+enum Place {
+    /// That of a member.
+    Member(usize),
+    /// The bell's, or that of a connection that has left: it is dropped.
+    None,
+    /// One that this library has no part in.
+    Program,
+}
+
+impl Epoll {
+    /// Begins to collect the events of one call, in which each member is reported once at most.
+    pub fn begin(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// Fills in events of members whose rings have something, and returns how many.
+    pub fn by_rings(&mut self, events: &mut [epoll_event]) -> usize {
+        let count = self.members.len();
+        let first = self.next;
+        let mut filled = 0;
+        for at in 0..count {
+            if filled == events.len() {
+                break;
+            }
+            let place = (first + at) % count;
+            let member = &mut self.members[place];
+            let ready = member.due();
+            if ready != 0 && member.round != self.round {
+                member.round = self.round;
+                events[filled] = member.report(ready);
+                filled += 1;
+                self.next = place + 1;
+            }
+        }
+        filled
+    }
+
+    /// Whether a member has something to report.
+    pub fn is_any_due(&self) -> bool {
+        self.members.iter().any(|member| member.due() != 0)
+    }
+
+    /// Replaces what the kernel says of members by what the program is to get, drops rings of the bell, and returns how many events
+    /// are left.
+    pub fn of_kernel(&mut self, events: &mut [epoll_event], shown: c_int) -> usize {
+        let shown = usize::try_from(shown).unwrap_or(0).min(events.len());
+        let mut kept = 0;
+        for at in 0..shown {
+            let epoll_event { events: bits, u64: data } = events[at];
+            let event = match self.member_of(data) {
+                Place::Member(place) => self.of_member(bits, place),
+                Place::None => None,
+                Place::Program => Some(epoll_event { events: bits, u64: data }),
+            };
+            if let Some(event) = event {
+                events[kept] = event;
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// Whose event the kernel has returned with `data`.
+    fn member_of(&self, data: u64) -> Place {
+        let tagged = data & !u64::from(u32::MAX) == TAG;
+        let is_it = |member: &Member| match tagged {
+            true => member.entry.fd.unsigned_abs() == data as u32,
+            // Its registration is the program's, and a direction of it is on a ring.
+            false => member.by_ring && member.asked.is_none() && member.data == data,
+        };
+        match (self.members.iter().position(is_it), tagged) {
+            (Some(place), _) => Place::Member(place),
+            (None, true) => Place::None,
+            (None, false) => Place::Program,
+        }
+    }
+
+    fn of_member(&mut self, bits: u32, place: usize) -> Option<epoll_event> {
+        let round = self.round;
+        let member = &mut self.members[place];
+        readiness::note_kernel(member.entry.connection, (bits & EVENTS) as i16);
+        let reported = member.events & EDGE != 0 && bits & EVENTS & !member.ends == 0;
+        if member.disabled || reported && member.due() == 0 {
+            return None;
+        }
+        let ready = (bits | member.by_ring()) & (member.events & EVENTS | ALWAYS);
+        (ready != 0).then(|| {
+            member.round = round;
+            member.report(ready)
+        })
+    }
+
+    /// Asks the peers of all members to ring, until [`disarm`](Self::disarm). `false`, and nothing is asked, if one has something to
+    /// report already.
+    pub fn arm(&mut self) -> bool {
+        if let Some(bell) = self.bell {
+            self.members.iter().for_each(|member| member.arm(bell));
+        } else if self.members.iter().any(|member| member.by_ring) {
+            // There is no descriptor for a bell: the caller looks again, and again.
+            std::thread::sleep(WITHOUT_BELL);
+            return false;
+        }
+        self.sleepers += 1;
+        let armed = !self.is_any_due();
+        if !armed {
+            self.disarm();
+        }
+        armed
+    }
+
+    /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll.
+    pub fn disarm(&mut self) {
+        self.sleepers -= 1;
+        if self.sleepers == 0 {
+            self.members.iter().for_each(|member| readiness::disarm(member.entry));
+        }
+    }
+
+    /// A member has changed while threads sleep: they are woken if it has something to report, and later by its peer.
+    pub fn wake_sleepers(&self, place: usize) {
+        let (Some(bell), Some(member)) = (self.bell, self.members.get(place)) else { return };
+        if self.sleepers > 0 {
+            member.arm(bell);
+            if member.due() != 0 {
+                monitor::ring_own(bell);
+            }
+        }
+    }
+}
+
+impl Member {
+    fn arm(&self, bell: u8) {
+        if self.disabled || !self.by_ring {
+            return;
+        }
+        let mut events = (self.events & EVENTS) as i16;
+        if self.events & EDGE != 0 && !self.was_full() {
+            // There was room all the time, which was reported.
+            events &= !libc::POLLOUT;
+        }
+        readiness::arm(self.entry, events, bell);
+    }
+
+    fn by_ring(&self) -> u32 {
+        u32::from(readiness::by_ring(self.entry).cast_unsigned())
+    }
+
+    /// What TCP has, of a connection with a direction that still is there.
+    fn by_kernel(&self) -> u32 {
+        let asked = readiness::for_kernel(self.entry.connection, (self.events & EVENTS) as i16);
+        if asked & (libc::POLLIN | libc::POLLOUT) == 0 {
+            return 0;
+        }
+        u32::from(tcp::ready(self.entry.fd, asked).cast_unsigned()) & self.events & EVENTS
+    }
+
+    fn was_full(&self) -> bool {
+        self.entry.connection.was_full.load(Ordering::Relaxed) != 0
+    }
+
+    /// The events that are to be reported now.
+    fn due(&self) -> u32 {
+        if self.disabled || !self.by_ring {
+            return 0;
+        }
+        let ready = self.by_ring() & self.events & EVENTS;
+        if ready == 0 || self.events & EDGE == 0 {
+            return ready;
+        }
+        let has_room = ready & OUT != 0 && self.was_full();
+        let moved = self.edge.is_none_or(|edge| edge != readiness::position(self.entry));
+        if moved || has_room { ready } else { 0 }
+    }
+
+    fn report(&mut self, ready: u32) -> epoll_event {
+        let ready = ready | self.by_kernel();
+        if self.events & EDGE != 0 {
+            self.edge = Some(readiness::position(self.entry));
+            self.entry.connection.was_full.store(0, Ordering::Relaxed);
+        }
+        self.ends |= ready & ENDS;
+        self.disabled = self.events & ONCE != 0;
+        epoll_event { events: ready, u64: self.data }
+    }
+}

@@ -1,0 +1,219 @@
+//! close(2), dup(2), fcntl(2), ioctl(2), exec(3).
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::records::Reason;
+use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+
+use crate::connection::{Path, Phase};
+use crate::{demote, errno, lifecycle, private, real, table};
+
+/// See close(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if private::is_ours(fd) {
+        return errno::fail(libc::EBADF) as c_int;
+    }
+    lifecycle::closing(fd);
+    // SAFETY: the call takes no addresses.
+    unsafe { real::close(fd) }
+}
+
+/// See close_range(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let cloexec = 1 << 2; // CLOSE_RANGE_CLOEXEC
+    if first > last {
+        // SAFETY: the call takes no addresses.
+        return unsafe { real::close_range(first, last, flags) };
+    }
+    for (first, last) in lifecycle::ranges(first, last) {
+        if flags & cloexec == 0 {
+            let end = last.min(table::DESCRIPTORS as c_uint);
+            (first..end.saturating_add(1))
+                .filter_map(|fd| c_int::try_from(fd).ok())
+                .for_each(lifecycle::closing);
+        }
+        // SAFETY: the call takes no addresses.
+        let code = unsafe { real::close_range(first, last, flags) };
+        if code != 0 {
+            return code;
+        }
+    }
+    0
+}
+
+/// See closefrom(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    // SAFETY: the call takes no addresses.
+    unsafe { close_range(first.max(0).unsigned_abs(), c_uint::MAX, 0) };
+}
+
+/// See dup(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the call takes no addresses.
+    let new = unsafe { real::dup(fd) };
+    lifecycle::duplicated(fd, new);
+    new
+}
+
+/// See dup2(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: the calls take no addresses.
+    unsafe { replace(fd, to, || real::dup2(fd, to)) }
+}
+
+/// See dup3(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the calls take no addresses.
+    unsafe { replace(fd, to, || real::dup3(fd, to, flags)) }
+}
+
+/// Duplicates `fd` to the number `to`, which is closed.
+///
+/// # Safety
+/// As dup2(2).
+unsafe fn replace(fd: c_int, to: c_int, call: impl Fn() -> c_int) -> c_int {
+    // SAFETY: the command takes no argument.
+    let open = unsafe { real::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    if open && fd != to && to >= 0 {
+        lifecycle::closing(to);
+    }
+    let new = call();
+    lifecycle::duplicated(fd, new);
+    new
+}
+
+/// See fcntl(2). Its third argument is a number or an address, and may be missing.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    // SAFETY: as the program promises.
+    unsafe { fcntl64(fd, command, argument) }
+}
+
+/// See fcntl(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if command == libc::F_SETFL
+        && argument & c_long::from(libc::O_ASYNC) != 0
+        && let Some(entry) = table::find(fd)
+    {
+        demote::both(entry, Reason::Unsupported);
+    }
+    // SAFETY: as the program promises.
+    let result = unsafe { real::fcntl64(fd, command, argument) };
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => lifecycle::duplicated(fd, result),
+        libc::F_SETFL if result == 0 => {
+            note_nonblocking(fd, argument & c_long::from(libc::O_NONBLOCK) != 0);
+        }
+        _ => {}
+    }
+    result
+}
+
+fn note_nonblocking(fd: c_int, nonblocking: bool) {
+    if let Some(entry) = table::find(fd) {
+        entry.connection.nonblocking.store(nonblocking.into(), Ordering::Relaxed);
+    }
+}
+
+/// See ioctl(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    let entry = table::find(fd);
+    if request == libc::FIONREAD as c_ulong
+        && let Some(entry) = entry
+        && entry.connection.phase() == Phase::Paired
+        && (crate::stream::settle_inbound(entry) || entry.connection.inbound_path() == Path::Ring)
+        && let Some(mut inbound) = entry.connection.lock_inbound()
+        && inbound.path() == Path::Ring
+    {
+        let readable = inbound.consumer().readable().unwrap_or(0);
+        // SAFETY: as the program promises: the argument is the address of a number.
+        unsafe { *argument.cast::<c_int>() = c_int::try_from(readable).unwrap_or(c_int::MAX) };
+        return 0;
+    }
+    // SAFETY: as the program promises.
+    let code = unsafe { real::ioctl(fd, request, argument) };
+    if request == libc::FIONBIO as c_ulong && code == 0 && entry.is_some() {
+        // SAFETY: as the program promises: the argument is the address of a number.
+        note_nonblocking(fd, unsafe { *argument.cast::<c_int>() } != 0);
+    }
+    code
+}
+
+/// See fdopen(3): libc reads and writes by calls of its own.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE {
+    if let Some(entry) = table::find(fd) {
+        demote::both(entry, Reason::Unsupported);
+    }
+    // SAFETY: as the program promises.
+    unsafe { real::fdopen(fd, mode) }
+}
+
+/// See fclose(3), which closes the descriptor by a call of its own.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
+    if !stream.is_null() {
+        // SAFETY: as the program promises.
+        lifecycle::closing(unsafe { libc::fileno(stream) });
+    }
+    // SAFETY: as the program promises.
+    unsafe { real::fclose(stream) }
+}
+
+type Strings = *const *const c_char;
+
+/// See execve(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    lifecycle::before_exec();
+    // SAFETY: as the program promises.
+    unsafe { real::execve(path, arguments, environment) }
+}
+
+/// See exec(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
+    lifecycle::before_exec();
+    // SAFETY: as the program promises.
+    unsafe { real::execv(path, arguments) }
+}
+
+/// See exec(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn execvp(path: *const c_char, arguments: Strings) -> c_int {
+    lifecycle::before_exec();
+    // SAFETY: as the program promises.
+    unsafe { real::execvp(path, arguments) }
+}
+
+/// See exec(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn execvpe(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
+    lifecycle::before_exec();
+    // SAFETY: as the program promises.
+    unsafe { real::execvpe(path, arguments, environment) }
+}
+
+/// See fexecve(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
+    lifecycle::before_exec();
+    // SAFETY: as the program promises.
+    unsafe { real::fexecve(fd, arguments, environment) }
+}

@@ -1,0 +1,130 @@
+//! connect(2), accept(2), shutdown(2) and options.
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::Waiter;
+use libc::{c_int, c_void, sockaddr, socklen_t};
+
+use crate::connection::Phase;
+use crate::{demote, errno, lifecycle, monitor, real, table, tcp};
+
+/// See socket(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the call takes no addresses.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    lifecycle::is_new(fd);
+    if matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & 0xf == libc::SOCK_STREAM {
+        // Before it connects: it may enter an epoll now.
+        lifecycle::opened(fd);
+    }
+    fd
+}
+
+/// See connect(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    length: socklen_t,
+) -> c_int {
+    if let Some(entry) = table::find(fd).filter(|entry| entry.connection.phase() == Phase::Paired) {
+        // To be disconnected (AF_UNSPEC), if the call succeeds.
+        demote::both(entry, levada_ring::records::Reason::Unsupported);
+    }
+    // SAFETY: as the program promises.
+    let code = unsafe { real::connect(fd, address, length) };
+    let saved = errno::last();
+    if code == 0 || saved == libc::EINPROGRESS {
+        lifecycle::opened(fd);
+    }
+    errno::set(saved);
+    code
+}
+
+/// See accept(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the program promises.
+    accepted(unsafe { real::accept(fd, address, length) })
+}
+
+/// See accept4(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: as the program promises.
+    accepted(unsafe { real::accept4(fd, address, length, flags) })
+}
+
+fn accepted(fd: c_int) -> c_int {
+    let saved = errno::last();
+    lifecycle::is_new(fd);
+    lifecycle::opened(fd);
+    errno::set(saved);
+    fd
+}
+
+/// See shutdown(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let entry = table::find(fd).filter(|entry| entry.connection.phase() == Phase::Paired);
+    if let Some(entry) = entry
+        && matches!(how, libc::SHUT_WR | libc::SHUT_RDWR)
+    {
+        let waiter = entry
+            .connection
+            .lock_outbound()
+            .and_then(|mut outbound| demote::leave(entry, &mut outbound));
+        monitor::ring(entry.connection, waiter);
+    }
+    // SAFETY: the call takes no addresses.
+    let code = unsafe { real::shutdown(fd, how) };
+    if let Some(entry) = entry
+        && code == 0
+        && matches!(how, libc::SHUT_WR | libc::SHUT_RDWR)
+    {
+        entry.connection.write_shut.store(1, Ordering::Relaxed);
+    }
+    if let Some(entry) = entry
+        && code == 0
+        && matches!(how, libc::SHUT_RD | libc::SHUT_RDWR)
+    {
+        entry.connection.read_shut.store(1, Ordering::Relaxed);
+        let waiter =
+            entry.connection.lock_inbound().and_then(|mut inbound| inbound.consumer().wake());
+        if let Some(Waiter::Bell(bell)) = waiter {
+            monitor::ring_own(bell);
+        }
+    }
+    code
+}
+
+/// See setsockopt(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: socklen_t,
+) -> c_int {
+    let unsupported = match level {
+        libc::SOL_SOCKET => tcp::UNSUPPORTED.contains(&name),
+        libc::IPPROTO_TCP => name == libc::TCP_INQ,
+        _ => false,
+    };
+    if unsupported && let Some(entry) = table::find(fd) {
+        demote::both(entry, levada_ring::records::Reason::Unsupported);
+    }
+    // SAFETY: as the program promises.
+    unsafe { real::setsockopt(fd, level, name, value, length) }
+}

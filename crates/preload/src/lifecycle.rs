@@ -1,0 +1,190 @@
+//! The start of the process, its forks, and the life of its descriptors.
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::records::Reason;
+use libc::c_int;
+
+use crate::connection::{Path, Phase};
+use crate::table::{self, Entry};
+use crate::tcp::{self, Queue};
+use crate::{arena, demote, epoll, errno, monitor, private, process, settings};
+
+/// Called by the loader before the program starts.
+extern "C" fn start() {
+    process::take_over();
+    settings::read();
+    if settings::socket().is_none() || arena::create().is_err() {
+        return;
+    }
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    if rustix::process::geteuid().is_root() {
+        monitor::connect_early();
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// Called at exit(3): the kernel closes all connections soon.
+extern "C" fn end() {
+    if !process::owns_tables() {
+        return;
+    }
+    for entry in table::entries() {
+        if entry.connection.holders.load(Ordering::Relaxed) == 1 {
+            say_goodbye(entry);
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+unsafe extern "C" fn before_fork() {
+    epoll::before_fork();
+    table::before_fork();
+}
+
+unsafe extern "C" fn after_fork() {
+    epoll::after_fork();
+}
+
+unsafe extern "C" fn in_child() {
+    epoll::after_fork();
+    process::take_over();
+    monitor::after_fork();
+}
+
+/// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor was closed by other means than
+/// close(2).
+pub fn is_new(fd: c_int) {
+    if table::find(fd).is_some() {
+        closing(fd);
+    }
+}
+
+/// A socket was opened that is a connection, or may become one: by socket(2), connect(2) or accept(2).
+pub fn opened(fd: c_int) {
+    if fd < 0
+        || settings::socket().is_none()
+        || !process::owns_tables()
+        || table::find(fd).is_some()
+    {
+        return;
+    }
+    if !is_tcp(fd) {
+        return;
+    }
+    if let Some((number, connection)) = arena::allocate() {
+        connection.begin(tcp::is_nonblocking(fd));
+        table::insert(fd, number);
+    }
+}
+
+fn is_tcp(fd: c_int) -> bool {
+    let option = |name| {
+        let mut value: c_int = 0;
+        let mut length = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the buffer has the stated length.
+        let code = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut length)
+        };
+        (code == 0).then_some(value)
+    };
+    option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
+}
+
+/// A descriptor is about to be closed, or replaced.
+pub fn closing(fd: c_int) {
+    if table::find(fd).is_none() && !epoll::is_known(fd) || !process::owns_tables() {
+        return;
+    }
+    if let Some(entry) = table::find(fd)
+        && table::has_duplicates(entry)
+        && epoll::is_registered(entry)
+    {
+        // The registration belongs to the open file, and stays, but can no longer be changed by this descriptor.
+        demote::both(entry, Reason::Unsupported);
+    }
+    epoll::closing(fd);
+    let Some((entry, last)) = table::remove(fd) else { return };
+    if !last || entry.connection.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return;
+    }
+    if entry.connection.is_offered.load(Ordering::Relaxed) != 0 {
+        monitor::withdraw(entry);
+    }
+    say_goodbye(entry);
+    entry.connection.end(entry.number);
+}
+
+/// What the peer has to know before the kernel closes the connection.
+fn say_goodbye(entry: Entry) {
+    if entry.connection.phase() != Phase::Paired {
+        return;
+    }
+    demote::honour_leave(entry);
+    let connection = entry.connection;
+    let waiter =
+        connection.lock_outbound().and_then(|mut outbound| demote::leave(entry, &mut outbound));
+    let mut unread = false;
+    let other = connection.lock_inbound().and_then(|mut inbound| {
+        // What is left to the peer, it sends again.
+        unread = inbound.path() != Path::Back
+            && inbound.consumer().readable().is_ok_and(|bytes| bytes > 0);
+        inbound.consumer().abandon()
+    });
+    if unread && tcp::queue(entry.fd) != Queue::Ended {
+        // As the kernel does when bytes are lost that no one has read.
+        tcp::reset_when_closed(entry.fd);
+    }
+    monitor::ring(connection, waiter);
+    monitor::ring(connection, other);
+}
+
+/// A descriptor is a duplicate of another one.
+pub fn duplicated(from: c_int, to: c_int) {
+    if to < 0 || from == to || !process::owns_tables() {
+        return;
+    }
+    epoll::nest(from);
+    if let Some(entry) = table::find(from) {
+        table::insert(to, entry.number);
+    }
+}
+
+/// The program hands its inheritable connections to another program.
+pub fn before_exec() {
+    let saved = errno::last();
+    let handed = table::entries().filter(|entry| {
+        // SAFETY: the command takes no argument.
+        let flags = unsafe { crate::real::fcntl64(entry.fd, libc::F_GETFD, 0) };
+        flags >= 0 && flags & libc::FD_CLOEXEC == 0
+    });
+    demote::all(&handed.collect::<Vec<_>>(), Reason::Handed);
+    errno::set(saved);
+}
+
+/// The program closes a range of descriptors. The parts that are not this library's own.
+pub fn ranges(first: u32, last: u32) -> Vec<(u32, u32)> {
+    let end = last.min(table::DESCRIPTORS as u32 - 1);
+    let mut ranges = Vec::new();
+    let mut from = first;
+    for fd in first..=end {
+        let ours = i32::try_from(fd).is_ok_and(private::is_ours);
+        if ours {
+            if fd > from {
+                ranges.push((from, fd - 1));
+            }
+            from = fd + 1;
+        }
+    }
+    if from <= last {
+        ranges.push((from, last));
+    }
+    ranges
+}

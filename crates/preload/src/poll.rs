@@ -1,0 +1,238 @@
+//! poll(2) and select(2).
+//!
+//! Connections on rings are looked at in memory, all others by the kernel. To sleep, the rings' peers are asked to ring a bell of this
+//! process, which the kernel watches beside the others.
+
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use levada_ring::wire::BELLS;
+use libc::{c_int, fd_set, pollfd, sigset_t, timespec};
+use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
+
+use crate::table::{self, Entry};
+use crate::{errno, monitor, private, readiness, spin};
+
+/// How long a wait is in a process with several threads while a connection may move to a ring.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Looks at the rings before sleeping, of all calls of this process.
+static LOOK: AtomicU32 = AtomicU32::new(spin::FIRST);
+
+/// What the program waits for: until when, `None` for ever; and the signals that are blocked meanwhile.
+pub struct Wait<D> {
+    /// When it ends; called once, and only if there are rings.
+    pub deadline: D,
+    /// See sigprocmask(2).
+    pub mask: *const sigset_t,
+}
+
+/// poll(2), if one of the descriptors is on a ring; else `None`: the caller makes the program's own call.
+pub fn poll(entries: &mut [pollfd], wait: Wait<impl FnOnce() -> Option<Instant>>) -> Option<c_int> {
+    let rings: Vec<(usize, Entry)> = entries
+        .iter()
+        .enumerate()
+        .filter_map(|(at, entry)| Some((at, table::find(entry.fd)?)))
+        .filter(|(_, entry)| readiness::is_by_ring(*entry))
+        .collect();
+    if rings.is_empty() {
+        return None;
+    }
+    let mut set: Vec<pollfd> = entries.to_vec();
+    for (at, entry) in &rings {
+        set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
+    }
+    Some(poll_with_rings(entries, set, &rings, ((wait.deadline)(), wait.mask)))
+}
+
+fn poll_with_rings(
+    entries: &mut [pollfd],
+    mut set: Vec<pollfd>,
+    rings: &[(usize, Entry)],
+    (deadline, mask): (Option<Instant>, *const sigset_t),
+) -> c_int {
+    let bell = Bell::take();
+    if let Some(bell) = &bell {
+        set.push(pollfd { fd: bell.fd, events: libc::POLLIN, revents: 0 });
+    }
+    loop {
+        let shown = in_kernel(&mut set, Some(Duration::ZERO), mask);
+        if shown < 0 {
+            return shown;
+        }
+        let ready = merge(entries, &set, rings);
+        if ready > 0 || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return ready;
+        }
+        if spin::look(&LOOK, || rings.iter().any(|(at, entry)| wanted(entries[*at], *entry) != 0)) {
+            continue;
+        }
+        let number = bell.as_ref().map_or(0, |bell| bell.number);
+        for (at, entry) in rings {
+            readiness::arm(*entry, entries[*at].events, number);
+        }
+        let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
+        let shown = if armed {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
+            let slice = if bell.is_none() { Some(left.unwrap_or(SLICE).min(SLICE)) } else { left };
+            in_kernel(&mut set, slice, mask)
+        } else {
+            0
+        };
+        let saved = errno::last();
+        rings.iter().for_each(|(_, entry)| readiness::disarm(*entry));
+        if let Some(bell) = &bell {
+            bell.clear();
+        }
+        if shown < 0 {
+            errno::set(saved);
+            return shown;
+        }
+        for (_, entry) in rings {
+            readiness::is_by_ring(*entry);
+        }
+    }
+}
+
+fn in_kernel(set: &mut [pollfd], time: Option<Duration>, mask: *const sigset_t) -> c_int {
+    let time = time.map(timespec_of);
+    let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the set is a slice, and the mask the program's.
+    unsafe { crate::real::ppoll(set.as_mut_ptr(), set.len() as libc::nfds_t, pointer, mask) }
+}
+
+/// A time for the kernel.
+pub fn timespec_of(time: Duration) -> timespec {
+    timespec {
+        tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// What the program wants of a connection and the rings have. An end of the peer's stream counts as readable.
+fn wanted(entry: pollfd, connection: Entry) -> i16 {
+    readiness::by_ring(connection) & entry.events
+}
+
+/// Fills in what is ready, and counts it.
+fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_int {
+    for (entry, shown) in entries.iter_mut().zip(set) {
+        entry.revents = shown.revents;
+    }
+    for (at, entry) in rings {
+        let shown = set[*at].revents;
+        readiness::note_kernel(entry.connection, shown);
+        let asked = entries[*at].events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+        entries[*at].revents = (shown | readiness::by_ring(*entry)) & asked;
+    }
+    entries.iter().filter(|entry| entry.revents != 0).count() as c_int
+}
+
+/// A bell for one wait: a nested epoll that shows each ring of it once, so that no other thread takes it away.
+struct Bell {
+    fd: c_int,
+    number: u8,
+}
+
+/// Bells that no wait uses; -1 for an empty place.
+static UNUSED: [AtomicI32; 64] = [const { AtomicI32::new(-1) }; 64];
+
+impl Bell {
+    /// `None` if there are no descriptors left.
+    fn take() -> Option<Self> {
+        for (place, unused) in UNUSED.iter().enumerate() {
+            let fd = unused.swap(-1, Ordering::AcqRel);
+            if fd >= 0 {
+                return Some(Self { fd, number: number_of(place) });
+            }
+        }
+        let place = MADE.fetch_add(1, Ordering::Relaxed) as usize;
+        let number = number_of(place);
+        let bell = monitor::own_bell(number.into())?;
+        let made = kernel::create(CreateFlags::CLOEXEC).ok()?;
+        kernel::add(&made, bell, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).ok()?;
+        Some(Self { fd: private::keep(made).ok()?.into_raw_fd(), number })
+    }
+
+    fn clear(&self) {
+        // SAFETY: the descriptor is this library's own, see `private`.
+        let bell = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        let mut event = [kernel::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = kernel::wait(bell, &mut event[..], Some(&zero));
+    }
+}
+
+/// Bells that were made.
+static MADE: AtomicU32 = AtomicU32::new(0);
+
+/// Waits share the eventfds: a wake-up that was for another one is looked into, and slept on again.
+fn number_of(place: usize) -> u8 {
+    (place % BELLS) as u8
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        for (place, unused) in UNUSED.iter().enumerate() {
+            if number_of(place) == self.number
+                && unused.compare_exchange(-1, self.fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                return;
+            }
+        }
+        private::forget(self.fd);
+    }
+}
+
+/// select(2), if one of the descriptors is on a ring; else `None`.
+///
+/// # Safety
+/// The sets are null or have at least `count` bits.
+pub unsafe fn select(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    wait: Wait<impl FnOnce() -> Option<Instant>>,
+) -> Option<c_int> {
+    const EVENTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+    let mut entries = Vec::new();
+    for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
+        let mut events = 0;
+        for (set, event) in sets.iter().zip(EVENTS) {
+            // SAFETY: as the caller promises.
+            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
+                events |= event;
+            }
+        }
+        if events != 0 {
+            entries.push(pollfd { fd, events, revents: 0 });
+        }
+    }
+    let ready = poll(&mut entries, wait)?;
+    if ready < 0 {
+        return Some(ready);
+    }
+    if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
+        errno::set(libc::EBADF);
+        return Some(-1);
+    }
+    // What the kernel's select(2) counts for each set.
+    let shown = [
+        libc::POLLIN | libc::POLLHUP | libc::POLLERR,
+        libc::POLLOUT | libc::POLLERR,
+        libc::POLLPRI,
+    ];
+    let mut bits = 0;
+    for entry in &entries {
+        for ((set, event), shown) in sets.iter().zip(EVENTS).zip(shown) {
+            if entry.events & event != 0 && entry.revents & shown == 0 {
+                // SAFETY: the set is not null: it has asked for the event.
+                unsafe { libc::FD_CLR(entry.fd, *set) };
+            } else if entry.events & event != 0 {
+                bits += 1;
+            }
+        }
+    }
+    Some(bits)
+}

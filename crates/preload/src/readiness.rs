@@ -1,0 +1,135 @@
+//! What poll(2) and epoll(7) say of a connection whose bytes go by a ring.
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::Waiter;
+use libc::c_short;
+
+use crate::connection::{Connection, Path, Phase};
+use crate::table::Entry;
+use crate::tcp::{self, Queue};
+use crate::{demote, stream};
+
+/// Events that TCP answers while a direction is not on a ring.
+const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
+const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
+
+/// Whether rings have a say in what is ready. Takes what is due first: the peer has begun to use the ring, or has left it.
+pub fn is_by_ring(entry: Entry) -> bool {
+    if entry.connection.phase() != Phase::Paired || !entry.connection.uses_ring() {
+        return false;
+    }
+    if entry.connection.inbound_path() == Path::Ready {
+        settle(entry);
+    }
+    demote::honour_leave(entry);
+    entry.connection.uses_ring()
+}
+
+/// Waits for a start that is pending: the peer is in a call that ends soon, or its bytes are in TCP already.
+fn settle(entry: Entry) {
+    while !stream::settle_inbound(entry) {
+        let pending = entry.connection.lock_inbound().is_some_and(|mut inbound| {
+            inbound.path() == Path::Ready
+                && inbound.consumer().start() == levada_ring::Start::Pending
+        });
+        if !pending || tcp::queue(entry.fd) != Queue::Empty {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Of `events`, those for which the kernel still is asked.
+pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
+    let mut left = events;
+    if connection.inbound_path() == Path::Ring {
+        left &= !INBOUND;
+    }
+    if connection.outbound_path() == Path::Ring {
+        left &= !OUTBOUND;
+    }
+    // The peer's end of stream shows that it has gone.
+    left | libc::POLLRDHUP
+}
+
+/// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP.
+pub fn note_kernel(connection: &Connection, shown: c_short) {
+    if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
+        connection.tcp_ended.store(1, Ordering::Relaxed);
+    }
+}
+
+/// What is ready by the rings, whatever the program wants.
+pub fn by_ring(entry: Entry) -> c_short {
+    let connection = entry.connection;
+    let mut ready = 0;
+    let path = connection.inbound_path();
+    if path == Path::Ready
+        && let Some(mut inbound) = connection.lock_inbound()
+        && inbound.consumer().readable() != Ok(0)
+    {
+        // Behind bytes of TCP that the program has not read yet.
+        ready |= INBOUND;
+    }
+    if path == Path::Ring
+        && let Some(mut inbound) = connection.lock_inbound()
+    {
+        if connection.tcp_ended.load(Ordering::Relaxed) != 0 {
+            ready |= INBOUND | libc::POLLRDHUP;
+        }
+        if inbound.consumer().is_finished() {
+            // The end of the ring comes before that of TCP, which says what kind of end it is.
+            ready |= INBOUND | tcp::ends(entry.fd);
+        }
+        if inbound.consumer().readable() != Ok(0)
+            || connection.read_shut.load(Ordering::Relaxed) != 0
+        {
+            ready |= INBOUND;
+        }
+    }
+    if connection.outbound_path() == Path::Ring
+        && let Some(mut outbound) = connection.lock_outbound()
+        && (outbound.producer().room() != Ok(0) || demote::reader_has_gone(&mut outbound))
+    {
+        ready |= OUTBOUND;
+    }
+    ready
+}
+
+/// Asks the peer to ring a bell when it has done something that one of `events` may come from. The caller looks once more after it.
+pub fn arm(entry: Entry, events: c_short, bell: u8) {
+    let connection = entry.connection;
+    if events & INBOUND != 0
+        && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
+        && let Some(mut inbound) = connection.lock_inbound()
+    {
+        inbound.consumer().announce_sleep(Waiter::Bell(bell));
+    }
+    if events & OUTBOUND != 0
+        && connection.outbound_path() == Path::Ring
+        && let Some(mut outbound) = connection.lock_outbound()
+    {
+        outbound.producer().announce_sleep(Waiter::Bell(bell));
+    }
+}
+
+/// Takes [`arm`] back.
+pub fn disarm(entry: Entry) {
+    if let Some(mut inbound) = entry.connection.lock_inbound() {
+        inbound.consumer().awake();
+    }
+    if let Some(mut outbound) = entry.connection.lock_outbound() {
+        outbound.producer().awake();
+    }
+}
+
+/// What changes when something comes: the bytes so far, and whether the stream has ended.
+pub fn position(entry: Entry) -> u64 {
+    let ended = u64::from(entry.connection.tcp_ended.load(Ordering::Relaxed));
+    entry.connection.lock_inbound().map_or(0, |mut inbound| {
+        let _ = inbound.consumer().readable();
+        let finished = u64::from(inbound.consumer().is_finished());
+        inbound.consumer().shown() << 2 | finished << 1 | ended
+    })
+}

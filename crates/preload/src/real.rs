@@ -1,0 +1,94 @@
+//! The functions of libc that this library replaces.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    c_char, c_int, c_long, c_uint, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
+    off_t, off64_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+};
+
+/// Declares functions that call the next definition of the same name, found when first needed.
+macro_rules! real {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+        /// The function of libc.
+        ///
+        /// # Safety
+        /// As in C.
+        pub unsafe fn $name($($argument: $type),*) -> $result {
+            static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+            let next = find(&NEXT, concat!(stringify!($name), "\0"));
+            // SAFETY: the next definition of this name has the type that libc declares.
+            let next: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
+            // SAFETY: as the caller promises.
+            unsafe { next($($argument),*) }
+        }
+    )*};
+}
+
+fn find(cache: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
+    let found = cache.load(Ordering::Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    let found = CStr::from_bytes_with_nul(name.as_bytes())
+        // SAFETY: the name is a string of C.
+        .map_or(std::ptr::null_mut(), |name| unsafe {
+            libc::dlsym(libc::RTLD_NEXT, name.as_ptr())
+        });
+    if found.is_null() {
+        // libc has all of these; without them no call could be made.
+        std::process::abort();
+    }
+    cache.store(found, Ordering::Relaxed);
+    found
+}
+
+real! {
+    read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t;
+    readv(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    preadv2(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, pieces: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t;
+    recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t;
+    recvfrom(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int, from: *mut sockaddr, size: *mut socklen_t) -> ssize_t;
+    recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t;
+    writev(fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t;
+    send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t;
+    sendto(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int, to: *const sockaddr, size: socklen_t) -> ssize_t;
+    sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
+    sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t;
+    splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: c_uint) -> ssize_t;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;
+    shutdown(fd: c_int, how: c_int) -> c_int;
+    close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    dup(fd: c_int) -> c_int;
+    dup2(fd: c_int, to: c_int) -> c_int;
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int;
+    ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int;
+    setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fclose(stream: *mut libc::FILE) -> c_int;
+    poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
+    ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
+    pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    epoll_create(size: c_int) -> c_int;
+    epoll_create1(flags: c_int) -> c_int;
+    epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+    epoll_wait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int;
+    epoll_pwait(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(epoll: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvp(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+}

@@ -1,0 +1,35 @@
+//! What `levada fast` passes on in the environment.
+
+use std::sync::OnceLock;
+
+struct Settings {
+    socket: Option<String>,
+    run: u64,
+    sleeps_at_once: bool,
+}
+
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
+
+/// Reads the environment, once, before the program may change it.
+pub fn read() {
+    SETTINGS.get_or_init(|| Settings {
+        socket: std::env::var("LEVADA_FAST_SOCKET").ok(),
+        run: std::env::var("LEVADA_FAST_RUN").ok().and_then(|run| run.parse().ok()).unwrap_or(0),
+        sleeps_at_once: std::env::var_os("LEVADA_FAST_SPIN").is_some_and(|value| value == "0"),
+    });
+}
+
+/// Where the monitor listens. `None` if the program was not started by `levada fast`.
+pub fn socket() -> Option<&'static str> {
+    SETTINGS.get().and_then(|settings| settings.socket.as_deref())
+}
+
+/// The number of the run.
+pub fn run() -> u64 {
+    SETTINGS.get().map_or(0, |settings| settings.run)
+}
+
+/// Whether waits sleep without a look before (LEVADA_FAST_SPIN=0): for measurements, and for machines whose processors others need.
+pub fn sleeps_at_once() -> bool {
+    SETTINGS.get().is_some_and(|settings| settings.sleeps_at_once)
+}

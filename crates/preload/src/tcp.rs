@@ -1,0 +1,193 @@
+//! What the kernel says of a TCP socket.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use libc::{c_int, c_void, iovec, msghdr};
+
+use crate::errno;
+
+/// What a look at the receive queue of the kernel has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Queue {
+    /// Bytes.
+    Bytes,
+    /// Nothing yet.
+    Empty,
+    /// The end of the stream, or an error: the next call in the kernel returns it.
+    Ended,
+}
+
+/// TCP_ESTABLISHED of <linux/tcp_states.h>.
+const ESTABLISHED: u8 = 1;
+
+/// Bytes in the receive queue.
+fn unread(fd: c_int) -> u64 {
+    let mut bytes: c_int = 0;
+    // SAFETY: the address of a number.
+    unsafe { crate::real::ioctl(fd, libc::FIONREAD as libc::c_ulong, (&raw mut bytes).cast()) };
+    u64::try_from(bytes).unwrap_or(0)
+}
+
+/// Bytes of the stream that calls of the program have received so far. `None` if the kernel does not say, or the connection is not open in
+/// both directions any more: the end of a stream counts as a byte.
+pub fn received(fd: c_int) -> Option<u64> {
+    loop {
+        let before = information(fd).filter(|information| information.tcpi_state == ESTABLISHED)?;
+        let unread = unread(fd);
+        let after = information(fd)?;
+        // Else more has arrived in between.
+        let [before, arrived] = [before, after].map(|information| information.tcpi_bytes_received);
+        if before == arrived && after.tcpi_state == ESTABLISHED {
+            return Some(arrived.saturating_sub(unread));
+        }
+    }
+}
+
+/// What poll(2) shows of `events`.
+pub fn ready(fd: c_int, events: libc::c_short) -> libc::c_short {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one entry.
+    unsafe { crate::real::poll(&raw mut entry, 1, 0) };
+    entry.revents
+}
+
+/// Looks at the receive queue, without taking anything: not even an error, which a call of recv(2) would.
+pub fn queue(fd: c_int) -> Queue {
+    let shown = ready(fd, libc::POLLIN | libc::POLLRDHUP);
+    let ended = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
+    match (unread(fd), shown & ended) {
+        (1.., _) => Queue::Bytes,
+        (_, 0) => Queue::Empty,
+        _ => Queue::Ended,
+    }
+}
+
+/// What poll(2) shows of the end of the stream, or of the connection.
+pub fn ends(fd: c_int) -> libc::c_short {
+    ready(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR)
+}
+
+fn information(fd: c_int) -> Option<libc::tcp_info> {
+    let mut information = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the buffer has the stated length, and any bytes are a valid structure of numbers.
+    unsafe {
+        let code = libc::getsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            information.as_mut_ptr().cast(),
+            &raw mut length,
+        );
+        (code == 0).then(|| information.assume_init())
+    }
+}
+
+/// Bytes of the stream that were handed to the kernel so far. `None` if it does not say.
+pub fn sent(fd: c_int) -> Option<u64> {
+    information(fd).map(|information| {
+        information.tcpi_bytes_sent - information.tcpi_bytes_retrans
+            + u64::from(information.tcpi_notsent_bytes)
+    })
+}
+
+/// Bytes of the stream that have arrived so far, read or not. The peer's end of stream counts as one more.
+pub fn arrived(fd: c_int) -> Option<u64> {
+    information(fd).map(|information| information.tcpi_bytes_received)
+}
+
+/// Whether the descriptor is non-blocking.
+pub fn is_nonblocking(fd: c_int) -> bool {
+    // SAFETY: the command takes no argument.
+    unsafe { crate::real::fcntl64(fd, libc::F_GETFL, 0) & libc::O_NONBLOCK != 0 }
+}
+
+/// Options of sockets that a ring has no answer to.
+pub const UNSUPPORTED: [c_int; 5] = [
+    libc::SO_RCVLOWAT,
+    libc::SO_ZEROCOPY,
+    libc::SO_TIMESTAMP,
+    libc::SO_TIMESTAMPNS,
+    libc::SO_TIMESTAMPING,
+];
+
+/// Whether one of them is set. SO_RCVLOWAT is 1 by default.
+pub fn has_unsupported_options(fd: c_int) -> bool {
+    UNSUPPORTED.iter().any(|name| {
+        let mut value: c_int = 0;
+        let mut length = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the buffer has the stated length.
+        let code = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, *name, (&raw mut value).cast(), &raw mut length)
+        };
+        code == 0 && value > c_int::from(*name == libc::SO_RCVLOWAT)
+    })
+}
+
+/// SO_RCVTIMEO or SO_SNDTIMEO; `None` if it is not set.
+pub fn timeout(fd: c_int, option: c_int) -> Option<Duration> {
+    let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut length = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: the buffer has the stated length.
+    let code = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
+    };
+    let time =
+        Duration::new(value.tv_sec.unsigned_abs(), value.tv_usec.unsigned_abs() as u32 * 1000);
+    (code == 0 && !time.is_zero()).then_some(time)
+}
+
+/// Receives from the kernel without waiting.
+pub fn receive_now(fd: c_int, pieces: &[iovec], flags: c_int) -> isize {
+    receive(fd, pieces, flags | libc::MSG_DONTWAIT)
+}
+
+/// Receives from the kernel.
+pub fn receive(fd: c_int, pieces: &[iovec], flags: c_int) -> isize {
+    // SAFETY: a message without pieces, names or control data is valid.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut();
+    message.msg_iovlen = pieces.len();
+    // SAFETY: the pieces are the program's, as it has described them.
+    unsafe { crate::real::recvmsg(fd, &raw mut message, flags) }
+}
+
+/// Sends all of `bytes`, whatever the mode of the descriptor; waits for room. `false` if the kernel refuses it.
+pub fn send_all(fd: c_int, mut bytes: &[u8]) -> bool {
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    while !bytes.is_empty() {
+        // SAFETY: the buffer is a slice.
+        let sent =
+            unsafe { crate::real::send(fd, bytes.as_ptr().cast::<c_void>(), bytes.len(), flags) };
+        if let Ok(sent) = usize::try_from(sent) {
+            bytes = &bytes[sent..];
+        } else if errno::last() == libc::EAGAIN {
+            let mut entry = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+            // SAFETY: one entry.
+            unsafe { crate::real::poll(&raw mut entry, 1, 1000) };
+            if entry.revents & (libc::POLLERR | libc::POLLHUP) != 0 {
+                return false;
+            }
+        } else if errno::last() != libc::EINTR {
+            return false;
+        }
+    }
+    true
+}
+
+/// Makes the last close(2) reset the connection, as the kernel does when unread bytes are lost.
+pub fn reset_when_closed(fd: c_int) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let length = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the buffer has the stated length.
+    unsafe {
+        crate::real::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            length,
+        )
+    };
+}

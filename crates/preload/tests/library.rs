@@ -1,0 +1,79 @@
+//! How a test loads the library into a program, and starts the monitor that the library asks.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use levada_monitor::{Client, Monitor, Options, SOCKET_VARIABLE};
+use levada_ring::records::Mode;
+
+/// Whether counts and sizes are those of `scripts/test --all` (`LEVADA_TEST_FULL`).
+pub fn in_full() -> bool {
+    std::env::var_os("LEVADA_TEST_FULL").is_some()
+}
+
+/// The library.
+pub fn library() -> &'static PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("liblevada_preload.so", &["--lib"]))
+}
+
+/// The program whose calls are compared.
+pub fn program() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| built("examples/socket-program", &["--example", "socket-program"]))
+}
+
+/// A file of this package in the folder of the build that this test is of. It is built first, if cargo has not done so.
+fn built(file: &str, target: &[&str]) -> PathBuf {
+    // Tests are in `deps` of that folder.
+    let test = std::env::current_exe().unwrap();
+    let folder = test.parent().and_then(|deps| deps.parent()).unwrap();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    build.args(["build", "--quiet", "--locked", "--package", "levada-preload"]).args(target);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    build.arg("--target-dir").arg(folder.parent().unwrap());
+    build.current_dir(env!("CARGO_MANIFEST_DIR"));
+    assert!(build.status().unwrap().success(), "{file} cannot be built");
+    let file = folder.join(file);
+    assert!(file.exists(), "{} is missing", file.display());
+    file
+}
+
+/// Lets a program run with the library.
+pub fn with_library(command: &mut Command) {
+    command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, monitor());
+}
+
+/// The socket of the monitor of this test program, which runs in a thread.
+pub fn monitor() -> &'static Path {
+    static SOCKET: OnceLock<PathBuf> = OnceLock::new();
+    SOCKET.get_or_init(|| {
+        let folder = tempfile::Builder::new().prefix("levada-fast").tempdir().unwrap().keep();
+        // The monitor makes the folder of its socket itself, for this user only.
+        let socket = folder.join("run/fast.sock");
+        let monitor = Monitor::bind(&socket, Options::default()).unwrap();
+        std::thread::spawn(move || monitor.run().unwrap());
+        // SAFETY: the function is one of this program, and needs no argument.
+        unsafe { libc::atexit(remove_folder) };
+        socket
+    })
+}
+
+/// The folder of the monitor's socket, at the end of this test program.
+extern "C" fn remove_folder() {
+    let folder = monitor().parent().and_then(Path::parent);
+    let _ = folder.map(std::fs::remove_dir_all);
+}
+
+/// Whether a connection of this process went over to shared memory; nothing if the process does not show its connections.
+pub fn upgraded(process: u32) -> Option<bool> {
+    let processes = Client::connect(monitor()).ok()?.list(0).ok()?;
+    let records = processes.into_iter().find(|listed| listed.pid == process)?.records.ok()?;
+    Some(
+        records.closed.upgraded > 0
+            || records.connections.iter().any(|open| open.mode == Mode::Ring),
+    )
+}

@@ -1,0 +1,297 @@
+//! Messages between a process whose sockets are fast and the monitor: one packet of a Unix socket (SOCK_SEQPACKET) each.
+//!
+//! A message has [`LENGTH`] bytes, with numbers in little-endian order. Descriptors travel with it (SCM_RIGHTS) in the order
+//! that its description gives.
+
+use crate::Side;
+
+/// Bytes of every message.
+pub const LENGTH: usize = 24;
+/// The version of these messages, which [`Request::Hello`] states.
+pub const VERSION: u32 = 1;
+/// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
+pub const BELLS: usize = 4;
+
+/// From a process to the monitor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// The first message of a process, with its records (a memfd, see [`records`](crate::records)) and its [`BELLS`]
+    /// eventfds. `run` is the number of the `levada fast` that started it.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// Chosen at random by `levada fast`.
+        run: u64,
+        /// The process, for people: nothing is decided by it.
+        pid: u32,
+    },
+    /// The attached socket becomes a connection to the monitor. A forked child cannot use that of its parent, and may no
+    /// longer be allowed to connect.
+    Adopt,
+    /// The attached TCP socket may be upgraded, if its other end is offered too.
+    Offer {
+        /// The number of the connection in the process; it is returned in the response.
+        connection: u64,
+    },
+    /// The offer no longer holds: the socket is about to be closed. The response is [`Response::Refused`], unless that to the offer is
+    /// on its way.
+    Withdraw {
+        /// As in the offer.
+        connection: u64,
+    },
+    /// Asks for all processes of a run, or of all runs if it is 0. From a connection without [`Request::Hello`] too.
+    List {
+        /// As in [`Request::Hello`].
+        run: u64,
+    },
+    /// Keeps the records of processes of this run that have ended, until this connection closes.
+    Watch {
+        /// As in [`Request::Hello`].
+        run: u64,
+    },
+}
+
+/// From the monitor to a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// Both ends of the connection were offered. The segment is attached and, if `bells`, the [`BELLS`] eventfds of the peer,
+    /// which are sent once for each pair of processes.
+    Paired {
+        /// As in the offer.
+        connection: u64,
+        /// Which end of the segment this process is.
+        side: Side,
+        /// The number of the other process.
+        peer: u32,
+        /// Whether the peer's eventfds are attached.
+        bells: bool,
+    },
+    /// The socket stays a kernel socket.
+    Refused {
+        /// As in the offer.
+        connection: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A process that had been a peer has ended: its eventfds are of no more use.
+    Gone {
+        /// Its number.
+        peer: u32,
+    },
+    /// One process of the answer to [`Request::List`], with its records attached.
+    Process {
+        /// As in [`Request::Hello`].
+        pid: u32,
+        /// As in [`Request::Hello`].
+        run: u64,
+        /// Whether it still is connected.
+        alive: bool,
+    },
+    /// The end of the answer to [`Request::List`].
+    Listed,
+}
+
+/// Why the monitor refuses an offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The descriptor is no connected TCP socket, or its addresses do not say which connection it belongs to.
+    NotTcp = 1,
+    /// The other end was not offered in time: its program is not fast, or is on another host.
+    NoPeer = 2,
+    /// The monitor has no descriptors or memory left.
+    Exhausted = 3,
+    /// The process has too many open offers.
+    TooMany = 4,
+}
+
+/// The bytes are no message of this version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the message is none of this version")]
+pub struct Unknown;
+
+/// The fields that every message is made of.
+#[derive(Default)]
+struct Fields {
+    kind: u8,
+    small: u8,
+    word: u32,
+    first: u64,
+    second: u64,
+}
+
+impl Fields {
+    fn encode(&self) -> [u8; LENGTH] {
+        let mut bytes = [0; LENGTH];
+        bytes[0] = self.kind;
+        bytes[1] = self.small;
+        bytes[4..8].copy_from_slice(&self.word.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.first.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.second.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Unknown> {
+        let bytes: &[u8; LENGTH] = bytes.try_into().map_err(|_| Unknown)?;
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        if bytes[2..4] != [0, 0] {
+            return Err(Unknown);
+        }
+        Ok(Self {
+            kind: bytes[0],
+            small: bytes[1],
+            word: word(4),
+            first: long(8),
+            second: long(16),
+        })
+    }
+}
+
+impl Request {
+    /// The bytes of this message.
+    pub fn encode(self) -> [u8; LENGTH] {
+        let fields = |kind, first| Fields { kind, first, ..Fields::default() };
+        match self {
+            Self::Hello { version, run, pid } => {
+                Fields { word: pid, second: version.into(), ..fields(1, run) }
+            }
+            Self::Adopt => fields(2, 0),
+            Self::Offer { connection } => fields(3, connection),
+            Self::Withdraw { connection } => fields(4, connection),
+            Self::List { run } => fields(5, run),
+            Self::Watch { run } => fields(6, run),
+        }
+        .encode()
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// [`Unknown`] for any other bytes than [`encode`](Self::encode) makes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Unknown> {
+        let Fields { kind, word, first, second, .. } = Fields::decode(bytes)?;
+        let request = match kind {
+            1 => {
+                let version = u32::try_from(second).map_err(|_| Unknown)?;
+                Self::Hello { version, run: first, pid: word }
+            }
+            2 => Self::Adopt,
+            3 => Self::Offer { connection: first },
+            4 => Self::Withdraw { connection: first },
+            5 => Self::List { run: first },
+            6 => Self::Watch { run: first },
+            _ => return Err(Unknown),
+        };
+        if request.encode() == bytes { Ok(request) } else { Err(Unknown) }
+    }
+}
+
+impl Response {
+    /// The bytes of this message, which are those of no request: a monitor that was handed the other end of its own socket
+    /// does not answer itself.
+    pub fn encode(self) -> [u8; LENGTH] {
+        match self {
+            Self::Paired { connection, side, peer, bells } => Fields {
+                kind: 17,
+                small: u8::from(side == Side::Acceptor) | u8::from(bells) << 1,
+                word: peer,
+                first: connection,
+                second: 0,
+            },
+            Self::Refused { connection, refusal } => {
+                Fields { kind: 18, small: refusal as u8, first: connection, ..Fields::default() }
+            }
+            Self::Gone { peer } => Fields { kind: 19, word: peer, ..Fields::default() },
+            Self::Process { pid, run, alive } => {
+                Fields { kind: 20, small: alive.into(), word: pid, first: run, second: 0 }
+            }
+            Self::Listed => Fields { kind: 21, ..Fields::default() },
+        }
+        .encode()
+    }
+
+    /// Reads a message.
+    ///
+    /// # Errors
+    /// As [`Request::decode`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, Unknown> {
+        let Fields { kind, small, word, first, .. } = Fields::decode(bytes)?;
+        let response = match kind {
+            17 => {
+                let side = if small & 1 == 0 { Side::Connector } else { Side::Acceptor };
+                Self::Paired { connection: first, side, peer: word, bells: small & 2 != 0 }
+            }
+            18 => Self::Refused {
+                connection: first,
+                refusal: match small {
+                    1 => Refusal::NotTcp,
+                    2 => Refusal::NoPeer,
+                    3 => Refusal::Exhausted,
+                    4 => Refusal::TooMany,
+                    _ => return Err(Unknown),
+                },
+            },
+            19 => Self::Gone { peer: word },
+            20 => Self::Process { pid: word, run: first, alive: small != 0 },
+            21 => Self::Listed,
+            _ => return Err(Unknown),
+        };
+        if response.encode() == bytes { Ok(response) } else { Err(Unknown) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        let requests = [
+            Request::Hello { version: VERSION, run: u64::MAX, pid: 7 },
+            Request::Adopt,
+            Request::Offer { connection: 1 << 40 },
+            Request::Withdraw { connection: 3 },
+            Request::List { run: 0 },
+            Request::Watch { run: 9 },
+        ];
+        for request in requests {
+            assert_eq!(Request::decode(&request.encode()), Ok(request));
+        }
+        let mut responses = vec![
+            Response::Gone { peer: 4 },
+            Response::Process { pid: 5, run: 6, alive: true },
+            Response::Process { pid: 5, run: 6, alive: false },
+            Response::Listed,
+        ];
+        for side in [Side::Connector, Side::Acceptor] {
+            for bells in [false, true] {
+                responses.push(Response::Paired { connection: 1, side, peer: 2, bells });
+            }
+        }
+        for refusal in [Refusal::NotTcp, Refusal::NoPeer, Refusal::Exhausted, Refusal::TooMany] {
+            responses.push(Response::Refused { connection: 8, refusal });
+        }
+        for response in responses {
+            assert_eq!(Response::decode(&response.encode()), Ok(response));
+            assert_eq!(Request::decode(&response.encode()), Err(Unknown));
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_message() {
+        bolero::check!().for_each(|bytes| {
+            for bytes in [bytes, &bytes[..bytes.len().min(LENGTH)]] {
+                if let Ok(request) = Request::decode(bytes) {
+                    assert_eq!(request.encode(), bytes);
+                }
+                if let Ok(response) = Response::decode(bytes) {
+                    assert_eq!(response.encode(), bytes);
+                    assert_eq!(Request::decode(bytes), Err(Unknown));
+                }
+            }
+        });
+    }
+}
