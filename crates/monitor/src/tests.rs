@@ -220,6 +220,8 @@ fn an_offer_that_is_taken_back_is_not_paired() {
     other.offer_socket(1, &far);
     clients.receive(2);
     clients.handle(Duration::ZERO);
+    // Its socket is closed by now.
+    assert_eq!(refused(&one), (1, Refusal::NoPeer));
     exchange(&paired(&one, 2), &paired(&other, 1));
 
     // As does the end of a process.

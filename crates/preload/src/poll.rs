@@ -39,10 +39,7 @@ pub fn poll(entries: &mut [pollfd], wait: Wait<impl FnOnce() -> Option<Instant>>
     if rings.is_empty() {
         return None;
     }
-    let mut set: Vec<pollfd> = entries.to_vec();
-    for (at, entry) in &rings {
-        set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
-    }
+    let set: Vec<pollfd> = entries.to_vec();
     Some(poll_with_rings(entries, set, &rings, ((wait.deadline)(), wait.mask)))
 }
 
@@ -57,6 +54,9 @@ fn poll_with_rings(
         set.push(pollfd { fd: bell.fd, events: libc::POLLIN, revents: 0 });
     }
     loop {
+        for (at, entry) in rings {
+            set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
+        }
         let shown = in_kernel(&mut set, Some(Duration::ZERO), mask);
         if shown < 0 {
             return shown;

@@ -78,14 +78,17 @@ pub fn by_ring(entry: Entry) -> c_short {
         if connection.tcp_ended.load(Ordering::Relaxed) != 0 {
             ready |= INBOUND | libc::POLLRDHUP;
         }
-        if inbound.consumer().is_finished() {
-            // The end of the ring comes before that of TCP, which says what kind of end it is.
-            ready |= INBOUND | tcp::ends(entry.fd);
-        }
-        if inbound.consumer().readable() != Ok(0)
-            || connection.read_shut.load(Ordering::Relaxed) != 0
-        {
+        let empty = inbound.consumer().readable() == Ok(0);
+        if !empty || connection.read_shut.load(Ordering::Relaxed) != 0 {
             ready |= INBOUND;
+        }
+        if inbound.consumer().is_finished() {
+            // The stream ends in TCP, or goes on there.
+            let asked = if empty { INBOUND | libc::POLLRDHUP } else { libc::POLLRDHUP };
+            ready |= tcp::ready(entry.fd, asked);
+            if empty && inbound.consumer().readable() == Ok(0) {
+                inbound.set_path(Path::Back);
+            }
         }
     }
     if connection.outbound_path() == Path::Ring

@@ -63,11 +63,6 @@ pub fn queue(fd: c_int) -> Queue {
     }
 }
 
-/// What poll(2) shows of the end of the stream, or of the connection.
-pub fn ends(fd: c_int) -> libc::c_short {
-    ready(fd, libc::POLLRDHUP) & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR)
-}
-
 fn information(fd: c_int) -> Option<libc::tcp_info> {
     let mut information = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;

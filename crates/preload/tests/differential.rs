@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::library::in_full;
 use generator::generate;
 use run::{LATE, Record, STEP_TIMEOUT, run};
 use script::{Script, Step};
@@ -182,7 +181,7 @@ fn generated_scripts_answer_the_same() {
     if let Some(seed) = number("LEVADA_SCRIPT_SEED") {
         return compare_all(seed..=seed);
     }
-    let count = number("LEVADA_SCRIPT_COUNT").unwrap_or(if in_full() { 400 } else { 60 });
+    let count = number("LEVADA_SCRIPT_COUNT").unwrap_or(60);
     let first = number("LEVADA_SCRIPT_FIRST").unwrap_or(1);
     compare_all(first..first + count);
 }

@@ -13,7 +13,7 @@ use crate::table::{self, DESCRIPTORS, Entry};
 use crate::{demote, monitor, readiness};
 
 /// Events that a ring has no answer to.
-const UNSUPPORTED: u32 = (libc::EPOLLEXCLUSIVE | libc::EPOLLPRI | libc::EPOLLMSG) as u32;
+const UNSUPPORTED: u32 = libc::EPOLLEXCLUSIVE as u32;
 const IN_OR_OUT: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
 /// Edge-triggered.
 pub const EDGE: u32 = libc::EPOLLET as u32;

@@ -105,7 +105,20 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
             monitor::ring_own(bell);
         }
     }
+    if let Some(entry) = entry {
+        abandon_if_shut(entry);
+    }
     code
+}
+
+/// What comes for a socket that is shut in both directions, the kernel answers with a reset: the peer has to send it by TCP.
+fn abandon_if_shut(entry: table::Entry) {
+    let connection = entry.connection;
+    let both = [&connection.read_shut, &connection.write_shut];
+    if both.iter().all(|shut| shut.load(Ordering::Relaxed) != 0) {
+        let waiter = connection.lock_inbound().and_then(|mut inbound| inbound.consumer().abandon());
+        monitor::ring(connection, waiter);
+    }
 }
 
 /// See setsockopt(2).

@@ -52,10 +52,9 @@ impl Generator {
 
     fn some_events(&mut self) -> String {
         let events = ["in", "out", "in+out", "in+rdhup", "in+out+rdhup+pri", "-"];
-        let modes = ["", "", "", "+et", "+et", "+oneshot", "+et+oneshot", "+exclusive"];
+        let modes = ["", "", "", "+et", "+et", "+oneshot", "+et+oneshot"];
         let (events, mode) = (self.random.pick(&events), self.random.pick(&modes));
         // Exclusive wakeups exclude some other events.
-        let events = if mode == "+exclusive" { "in+out" } else { events };
         format!("{events}{mode}")
     }
 
