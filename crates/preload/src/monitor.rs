@@ -102,7 +102,7 @@ fn open() {
 }
 
 /// Asks the monitor for a socket of this process's own, over that of the parent.
-fn adopt() {
+fn request_socket() {
     let adopted = || -> Result<OwnedFd, Errno> {
         let parent = socket().ok_or(Errno::BADF)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -120,7 +120,7 @@ fn adopt() {
 }
 
 /// Introduces this process.
-fn greet() -> Result<(), Errno> {
+fn send_hello() -> Result<(), Errno> {
     let socket = socket().ok_or(Errno::BADF)?;
     let records = arena::file().ok_or(Errno::BADF)?;
     for bell in &OWN {
@@ -151,16 +151,16 @@ fn ensure() -> bool {
         open();
     }
     if state() == State::Inherited {
-        adopt();
+        request_socket();
     }
-    if state() == State::Connected && greet().is_err() {
+    if state() == State::Connected && send_hello().is_err() {
         set_state(State::Failed);
     }
     state() == State::Greeted
 }
 
 /// Offers a connection. `false` if there is no monitor.
-pub fn offer(entry: Entry) -> bool {
+pub fn send_offer(entry: Entry) -> bool {
     let Some(_guard) = LOCK.lock() else { return false };
     if !ensure() {
         return false;

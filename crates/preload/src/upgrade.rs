@@ -31,7 +31,7 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
     match connection.phase() {
         Phase::Fresh => {
             if is_due(connection, exchange) {
-                offer(entry);
+                offer_to_monitor(entry);
             }
         }
         Phase::Offered => {
@@ -65,7 +65,7 @@ fn is_due(connection: &Connection, exchange: Exchange) -> bool {
         || counters.tcp_out.load(Ordering::Relaxed) >= MANY_BYTES
 }
 
-fn offer(entry: Entry) {
+fn offer_to_monitor(entry: Entry) {
     let connection = entry.connection;
     if connection.holders.load(Ordering::Relaxed) != 1 {
         // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
@@ -78,7 +78,7 @@ fn offer(entry: Entry) {
     if !connection.advance(Phase::Fresh, Phase::Offered) {
         return;
     }
-    if monitor::offer(entry) {
+    if monitor::send_offer(entry) {
         connection.set_mode(levada_ring::records::Mode::Offered);
     } else {
         connection.settle(Reason::Monitor);

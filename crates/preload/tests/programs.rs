@@ -24,29 +24,29 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 struct Service {
     name: &'static str,
     /// Makes the files that the server needs.
-    prepare: fn(&Place),
-    server: fn(&Place) -> Command,
+    prepare: fn(&Testbed),
+    server: fn(&Testbed) -> Command,
     /// Succeeds when the server is ready; without it, the server is ready when it accepts.
-    ready: Option<fn(&Place) -> Command>,
+    ready: Option<fn(&Testbed) -> Command>,
     /// What asks the server to end.
     stop: Signal,
     clients: &'static [Client],
 }
 
 struct Client {
-    command: fn(&Place) -> Command,
+    command: fn(&Testbed) -> Command,
     /// Asserts what the client wrote.
-    check: fn(&Place, &str),
+    check: fn(&Testbed, &str),
 }
 
 /// Where a server runs: a folder, and an address of loopback that no other test has.
-struct Place {
+struct Testbed {
     folder: TempDir,
     host: String,
     port: u16,
 }
 
-impl Place {
+impl Testbed {
     fn new() -> Self {
         static LAST: AtomicU32 = AtomicU32::new(1);
         let folder = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(service: &Service, place: &Place, fast: bool) -> Self {
+    fn start(service: &Service, place: &Testbed, fast: bool) -> Self {
         let log = File::create(place.path().join("server.log")).unwrap();
         let mut command = (service.server)(place);
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -105,7 +105,7 @@ impl Server {
     }
 }
 
-fn is_ready(service: &Service, place: &Place) -> bool {
+fn is_ready(service: &Service, place: &Testbed) -> bool {
     match service.ready {
         Some(command) => run(command(place), place).0.success(),
         None => TcpStream::connect((place.host.as_str(), place.port)).is_ok(),
@@ -136,7 +136,7 @@ fn wait(child: &mut Child) -> Option<ExitStatus> {
 }
 
 /// Runs a client to its end: how it ended, and its output with its errors.
-fn run(mut command: Command, place: &Place) -> (ExitStatus, String) {
+fn run(mut command: Command, place: &Testbed) -> (ExitStatus, String) {
     let path = place.path().join("client.log");
     let log = File::create(&path).unwrap();
     command.stdout(log.try_clone().unwrap()).stderr(log);
@@ -160,7 +160,7 @@ fn try_service(service: &Service) {
         eprintln!("skipped: needs LEVADA_TEST_FULL");
         return;
     }
-    let place = Place::new();
+    let place = Testbed::new();
     (service.prepare)(&place);
     for (server_is_fast, client_is_fast) in choices() {
         let ends = format!(
@@ -187,7 +187,7 @@ fn try_service(service: &Service) {
 }
 
 /// Runs a client once; why it failed.
-fn try_client(client: &Client, place: &Place, is_fast: bool) -> Result<(), String> {
+fn try_client(client: &Client, place: &Testbed, is_fast: bool) -> Result<(), String> {
     let mut command = (client.command)(place);
     command.stdin(Stdio::null());
     if is_fast {

@@ -10,7 +10,7 @@ fn endpoints(namespace: u64, local: u16, remote: u16) -> Endpoints {
     Endpoints { namespace, local: address(local), remote: address(remote) }
 }
 
-fn offer(client: u32, connection: u64) -> Offer {
+fn make_offer(client: u32, connection: u64) -> Offer {
     Offer { client, connection }
 }
 
@@ -26,14 +26,14 @@ const WAITING: Placed = Placed::Waiting { replaced: None };
 fn the_ends_of_a_connection_are_paired() {
     let mut state = state(2);
     let near = endpoints(1, 10, 20);
-    assert_eq!(state.place(NOW, offer(1, 5), near), WAITING);
-    assert_eq!(state.counterpart(&near.reversed()), Some(offer(1, 5)));
+    assert_eq!(state.place(NOW, make_offer(1, 5), near), WAITING);
+    assert_eq!(state.counterpart(&near.reversed()), Some(make_offer(1, 5)));
     // Both ends may be in one process.
-    assert_eq!(state.place(NOW, offer(1, 6), endpoints(1, 30, 31)), WAITING);
-    let first = offer(1, 6);
-    assert_eq!(state.place(NOW, offer(1, 7), endpoints(1, 31, 30)), Placed::Paired { first });
-    let first = offer(1, 5);
-    assert_eq!(state.place(NOW, offer(2, 5), near.reversed()), Placed::Paired { first });
+    assert_eq!(state.place(NOW, make_offer(1, 6), endpoints(1, 30, 31)), WAITING);
+    let first = make_offer(1, 6);
+    assert_eq!(state.place(NOW, make_offer(1, 7), endpoints(1, 31, 30)), Placed::Paired { first });
+    let first = make_offer(1, 5);
+    assert_eq!(state.place(NOW, make_offer(2, 5), near.reversed()), Placed::Paired { first });
     assert_eq!(state.next_expiry(), None);
 }
 
@@ -45,7 +45,7 @@ fn other_namespaces_and_addresses_are_not_paired() {
             .into_iter()
             .enumerate()
     {
-        assert_eq!(state.place(NOW, offer(1, number as u64), endpoints), WAITING);
+        assert_eq!(state.place(NOW, make_offer(1, number as u64), endpoints), WAITING);
     }
 }
 
@@ -53,18 +53,18 @@ fn other_namespaces_and_addresses_are_not_paired() {
 fn a_socket_that_is_connected_to_itself_is_refused() {
     let mut state = state(1);
     let refused = Placed::Refused(Refusal::NoPeer);
-    assert_eq!(state.place(NOW, offer(1, 1), endpoints(1, 10, 10)), refused);
-    assert_eq!(state.place(NOW, offer(1, 1), endpoints(1, 10, 10)), refused);
+    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10)), refused);
+    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10)), refused);
 }
 
 #[test]
 fn a_second_offer_of_the_same_end_replaces_the_first() {
     let mut state = state(2);
-    assert_eq!(state.place(NOW, offer(1, 1), endpoints(1, 10, 20)), WAITING);
-    let replaced = Placed::Waiting { replaced: Some(offer(1, 1)) };
-    assert_eq!(state.place(NOW, offer(2, 1), endpoints(1, 10, 20)), replaced);
+    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
+    let replaced = Placed::Waiting { replaced: Some(make_offer(1, 1)) };
+    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 10, 20)), replaced);
     // A number that is used again stands for the new connection.
-    assert_eq!(state.place(NOW, offer(2, 1), endpoints(1, 11, 20)), WAITING);
+    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
     assert_eq!(state.counterpart(&endpoints(1, 20, 10)), None);
 }
 
@@ -72,13 +72,13 @@ fn a_second_offer_of_the_same_end_replaces_the_first() {
 fn offers_expire_in_their_order() {
     let mut state = state(2);
     let second = Duration::from_secs(1);
-    assert_eq!(state.place(NOW, offer(1, 1), endpoints(1, 10, 20)), WAITING);
-    assert_eq!(state.place(second, offer(2, 1), endpoints(1, 11, 20)), WAITING);
+    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
+    assert_eq!(state.place(second, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
     assert_eq!(state.next_expiry(), Some(OFFER_TIMEOUT));
     assert_eq!(state.expire(second), []);
-    assert_eq!(state.expire(OFFER_TIMEOUT), [offer(1, 1)]);
+    assert_eq!(state.expire(OFFER_TIMEOUT), [make_offer(1, 1)]);
     assert_eq!(state.next_expiry(), Some(OFFER_TIMEOUT + second));
-    state.withdraw(offer(2, 1));
+    state.withdraw(make_offer(2, 1));
     assert_eq!(state.next_expiry(), None);
 }
 
@@ -86,11 +86,11 @@ fn offers_expire_in_their_order() {
 fn a_client_has_a_limit_of_waiting_offers() {
     let mut state = state(2);
     for number in 0..PENDING as u64 {
-        assert_eq!(state.place(NOW, offer(1, number), endpoints(number, 10, 20)), WAITING);
+        assert_eq!(state.place(NOW, make_offer(1, number), endpoints(number, 10, 20)), WAITING);
     }
     let refused = Placed::Refused(Refusal::TooMany);
-    assert_eq!(state.place(NOW, offer(1, 1 << 40), endpoints(1, 11, 20)), refused);
-    assert_eq!(state.place(NOW, offer(2, 1), endpoints(1, 11, 20)), WAITING);
+    assert_eq!(state.place(NOW, make_offer(1, 1 << 40), endpoints(1, 11, 20)), refused);
+    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
 }
 
 #[test]
@@ -156,7 +156,7 @@ impl Simulation {
     fn place(&mut self, at: usize, side: usize) {
         let Connection { endpoints, ends } = &self.connections[at];
         let (endpoints, ends) = (*endpoints, *ends);
-        let offer = offer(1 + self.random(4) as u32, self.next_offer);
+        let offer = make_offer(1 + self.random(4) as u32, self.next_offer);
         self.next_offer += 1;
         let endpoints = if side == 0 { endpoints } else { endpoints.reversed() };
         let placed = self.state.place(self.now, offer, endpoints);

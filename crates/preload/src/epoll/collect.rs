@@ -17,7 +17,7 @@ const WITHOUT_BELL: Duration = Duration::from_millis(1);
 const OUT: u32 = libc::EPOLLOUT as u32;
 
 /// Whose an event of the kernel is.
-enum Place {
+enum Origin {
     /// That of a member.
     Member(usize),
     /// The bell's, or that of a connection that has left: it is dropped.
@@ -67,9 +67,9 @@ impl Epoll {
         for at in 0..shown {
             let epoll_event { events: bits, u64: data } = events[at];
             let event = match self.member_of(data) {
-                Place::Member(place) => self.of_member(bits, place),
-                Place::None => None,
-                Place::Program => Some(epoll_event { events: bits, u64: data }),
+                Origin::Member(place) => self.of_member(bits, place),
+                Origin::None => None,
+                Origin::Program => Some(epoll_event { events: bits, u64: data }),
             };
             if let Some(event) = event {
                 events[kept] = event;
@@ -80,7 +80,7 @@ impl Epoll {
     }
 
     /// Whose event the kernel has returned with `data`.
-    fn member_of(&self, data: u64) -> Place {
+    fn member_of(&self, data: u64) -> Origin {
         let tagged = data & !u64::from(u32::MAX) == TAG;
         let is_it = |member: &Member| match tagged {
             true => member.entry.fd.unsigned_abs() == data as u32,
@@ -88,9 +88,9 @@ impl Epoll {
             false => member.by_ring && member.asked.is_none() && member.data == data,
         };
         match (self.members.iter().position(is_it), tagged) {
-            (Some(place), _) => Place::Member(place),
-            (None, true) => Place::None,
-            (None, false) => Place::Program,
+            (Some(place), _) => Origin::Member(place),
+            (None, true) => Origin::None,
+            (None, false) => Origin::Program,
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
-use super::{Client, Place, Service, try_service};
+use super::{Client, Service, Testbed, try_service};
 
 /// The size of the large file of a web server.
 const LARGE: usize = 5_000_000;
@@ -26,7 +26,7 @@ fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// Files for a web server.
-fn web_files(place: &Place) {
+fn web_files(place: &Testbed) {
     let folder = place.path().join("www");
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("small"), "fresh water\n").unwrap();
@@ -34,7 +34,7 @@ fn web_files(place: &Place) {
 }
 
 /// Many requests on one connection: small files, a large one, and one that does not exist.
-fn curl(place: &Place) -> Command {
+fn curl(place: &Testbed) -> Command {
     let mut curl = command("curl", &["-sS", "--max-time", "50", "--write-out", "%{http_code} "]);
     for (number, file) in ["small", "large", "small", "none", "large", "small"].iter().enumerate() {
         let to = place.path().join(format!("got{number}"));
@@ -43,7 +43,7 @@ fn curl(place: &Place) -> Command {
     curl
 }
 
-fn check_curl(place: &Place, output: &str) {
+fn check_curl(place: &Testbed, output: &str) {
     assert_eq!(output.trim(), "200 200 200 404 200 200");
     let got = |number: usize| fs::read(place.path().join(format!("got{number}"))).unwrap();
     for small in [0, 2, 5] {
@@ -54,16 +54,16 @@ fn check_curl(place: &Place, output: &str) {
     }
 }
 
-fn wrk(place: &Place, file: &str) -> Command {
+fn wrk(place: &Testbed, file: &str) -> Command {
     command("wrk", &["-t2", "-c20", "-d2s", "--timeout", "20s", &place.url(file)])
 }
 
-fn check_wrk(_: &Place, output: &str) {
+fn check_wrk(_: &Testbed, output: &str) {
     assert!(output.contains("requests in"));
     assert!(!output.contains("Socket errors") && !output.contains("Non-2xx"));
 }
 
-fn nginx_configuration(place: &Place) {
+fn nginx_configuration(place: &Testbed) {
     web_files(place);
     let (folder, host, port) = (place.path().display(), &place.host, place.port);
     let configuration = format!(
@@ -113,13 +113,13 @@ const HTTP_SERVER: Service = Service {
     ],
 };
 
-fn redis_cli(place: &Place, arguments: &[&str]) -> Command {
+fn redis_cli(place: &Testbed, arguments: &[&str]) -> Command {
     let mut cli = command("redis-cli", &["-h", &place.host, "-p", &place.port()]);
     cli.args(arguments);
     cli
 }
 
-fn redis_benchmark(place: &Place, arguments: &[&str]) -> Command {
+fn redis_benchmark(place: &Testbed, arguments: &[&str]) -> Command {
     let connection = ["-h", &place.host, "-p", &place.port(), "--csv"];
     let mut benchmark = command("redis-benchmark", &connection);
     benchmark.args(arguments);
@@ -127,7 +127,7 @@ fn redis_benchmark(place: &Place, arguments: &[&str]) -> Command {
 }
 
 /// A heading, and a line for each test.
-fn check_benchmark(_: &Place, output: &str) {
+fn check_benchmark(_: &Testbed, output: &str) {
     assert!(output.contains("\"rps\"") && output.contains("\"GET\""));
     assert!(!output.to_lowercase().contains("error"));
 }
@@ -201,13 +201,13 @@ const MEMCACHED: Service = Service {
     }],
 };
 
-fn iperf3(place: &Place, arguments: &[&str]) -> Command {
+fn iperf3(place: &Testbed, arguments: &[&str]) -> Command {
     let mut iperf3 = command("iperf3", &["-c", &place.host, "-p", &place.port(), "--json"]);
     iperf3.args(arguments);
     iperf3
 }
 
-fn check_iperf3(_: &Place, output: &str) {
+fn check_iperf3(_: &Testbed, output: &str) {
     let report: serde_json::Value = serde_json::from_str(output).unwrap();
     assert!(report["error"].is_null());
     let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap();
@@ -252,27 +252,27 @@ fn unprivileged(program: &Path) -> Command {
     setpriv
 }
 
-fn initdb(place: &Place) {
+fn initdb(place: &Testbed) {
     let mut initdb = unprivileged(&postgres_bin().join("initdb"));
     initdb.args(["--auth=trust", "--username=water", "--no-sync", "--no-locale", "-D"]);
     let made = initdb.arg(place.path().join("data")).stdout(Stdio::null()).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn psql(place: &Place, sql: &str) -> Command {
+fn psql(place: &Testbed, sql: &str) -> Command {
     let mut psql = command(postgres_bin().join("psql"), &["--no-psqlrc", "-q", "-A", "-t"]);
     psql.args(["-U", "water", "-d", "postgres", "-v", "ON_ERROR_STOP=1", "-c", sql]);
     psql.args(["-h", &place.host, "-p", &place.port()]);
     psql
 }
 
-fn pgbench(place: &Place, arguments: &[&str]) -> Command {
+fn pgbench(place: &Testbed, arguments: &[&str]) -> Command {
     let mut pgbench = command(postgres_bin().join("pgbench"), arguments);
     pgbench.args(["-U", "water", "-h", &place.host, "-p", &place.port(), "postgres"]);
     pgbench
 }
 
-fn check_pgbench(_: &Place, output: &str) {
+fn check_pgbench(_: &Testbed, output: &str) {
     assert!(output.contains("number of failed transactions: 0 ") && output.contains("tps = "));
 }
 
