@@ -30,19 +30,20 @@ pub fn first(pieces: &[iovec], mut count: usize) -> Vec<iovec> {
     pieces.iter().map(cut).collect()
 }
 
-/// The buffers behind the first `done` bytes.
-pub fn behind(pieces: &[iovec], mut done: usize) -> Vec<iovec> {
-    let mut rest = Vec::with_capacity(pieces.len());
-    for piece in pieces {
+/// The buffers behind the first `done` bytes, by start and length.
+fn rest(pieces: &[iovec], mut done: usize) -> impl Iterator<Item = (*mut u8, usize)> {
+    pieces.iter().filter_map(move |piece| {
         let skip = done.min(piece.iov_len);
         done -= skip;
-        if skip < piece.iov_len {
-            // SAFETY: the offset is within the piece.
-            let start = unsafe { piece.iov_base.cast::<u8>().add(skip) };
-            rest.push(iovec { iov_base: start.cast(), iov_len: piece.iov_len - skip });
-        }
-    }
-    rest
+        // SAFETY: the offset is within the piece.
+        let start = unsafe { piece.iov_base.cast::<u8>().add(skip) };
+        (skip < piece.iov_len).then_some((start, piece.iov_len - skip))
+    })
+}
+
+/// The buffers behind the first `done` bytes.
+pub fn behind(pieces: &[iovec], done: usize) -> Vec<iovec> {
+    rest(pieces, done).map(|(start, iov_len)| iovec { iov_base: start.cast(), iov_len }).collect()
 }
 
 /// Buffers to fill.
@@ -106,20 +107,9 @@ impl<'a> Sink<'a> {
         mut read: impl FnMut(&mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt>,
     ) -> Result<Option<Waiter>, Corrupt> {
         let mut waiter = None;
-        let mut skip = self.done;
-        for piece in self.pieces {
-            if skip >= piece.iov_len {
-                skip -= piece.iov_len;
-                continue;
-            }
+        for (start, length) in rest(self.pieces, self.done) {
             // SAFETY: the program promises the kernel that the piece is writable, and this library too.
-            let buffer = unsafe {
-                slice::from_raw_parts_mut(
-                    piece.iov_base.cast::<u8>().add(skip),
-                    piece.iov_len - skip,
-                )
-            };
-            skip = 0;
+            let buffer = unsafe { slice::from_raw_parts_mut(start, length) };
             let (length, woken) = read(buffer)?;
             self.done += length;
             waiter = waiter.or(woken);
@@ -161,17 +151,9 @@ impl<'a> Pieces<'a> {
 
     /// Hands what is left to `write`, until it takes less than it is given.
     pub fn drain<E>(&mut self, mut write: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<(), E> {
-        let mut skip = self.done;
-        for piece in self.pieces {
-            if skip >= piece.iov_len {
-                skip -= piece.iov_len;
-                continue;
-            }
+        for (start, length) in rest(self.pieces, self.done) {
             // SAFETY: the program promises the kernel that the piece is readable, and this library too.
-            let bytes = unsafe {
-                slice::from_raw_parts(piece.iov_base.cast::<u8>().add(skip), piece.iov_len - skip)
-            };
-            skip = 0;
+            let bytes = unsafe { slice::from_raw_parts(start, length) };
             let length = write(bytes)?;
             self.done += length;
             if length < bytes.len() {

@@ -4,10 +4,10 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use levada_ring::records::{Mode, Reason};
-use levada_ring::{Corrupt, Start, Waiter};
+use levada_ring::{Corrupt, Half, Sleep, Sleeper, Start, Waiter};
 use libc::{c_int, iovec};
 
-use crate::connection::{Connection, Inbound, Outbound, Path, Phase};
+use crate::connection::{Connection, Direction, Inbound, Outbound, Path, Phase};
 use crate::pieces::{Pieces, Sink};
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
@@ -418,17 +418,33 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
     if looked {
         return Wait::Again;
     }
+    let prepare = || {
+        let mut inbound =
+            connection.lock_inbound().filter(|inbound| inbound.path() == Path::Ring)?;
+        let consumer = inbound.consumer();
+        (consumer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| consumer.sleeper())
+    };
+    let awake = || {
+        if let Some(mut inbound) = connection.lock_inbound() {
+            inbound.consumer().awake();
+        }
+    };
+    sleep(entry, direction, deadline, prepare, awake)
+}
+
+/// Sleeps on a direction, unless `prepare` finds that there is something to do; `awake` follows.
+fn sleep(
+    entry: Entry,
+    direction: &Direction,
+    deadline: Option<Instant>,
+    prepare: impl FnOnce() -> Option<Sleeper<Half>>,
+    awake: impl FnOnce(),
+) -> Wait {
+    let connection = entry.connection;
     if !claim(&direction.sleeper) {
         return crowded(deadline);
     }
-    let word = connection.lock_inbound().and_then(|mut inbound| {
-        if inbound.path() != Path::Ring {
-            return None;
-        }
-        let consumer = inbound.consumer();
-        (consumer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| consumer.sleeper())
-    });
-    let wait = word.map_or(Wait::Again, |word| {
+    let wait = prepare().map_or(Wait::Again, |word| {
         let start = Instant::now();
         let (slice, last) = slice_until(deadline);
         let woken = word.sleep(slice, deadline.is_none());
@@ -436,9 +452,7 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
         connection.record.counters.sleeps.fetch_add(1, Ordering::Relaxed);
         after_sleep(entry, woken, last)
     });
-    if let Some(mut inbound) = connection.lock_inbound() {
-        inbound.consumer().awake();
-    }
+    awake();
     direction.sleeper.store(0, Ordering::Release);
     if connection.holders.load(Ordering::Relaxed) == 0 {
         connection.end(entry.number);
@@ -453,17 +467,17 @@ fn slice_until(deadline: Option<Instant>) -> (Duration, bool) {
     (left.min(SLICE), deadline.is_some() && left <= SLICE)
 }
 
-fn after_sleep(entry: Entry, woken: levada_ring::Sleep, last: bool) -> Wait {
+fn after_sleep(entry: Entry, woken: Sleep, last: bool) -> Wait {
     match woken {
-        levada_ring::Sleep::Interrupted => Wait::Over(libc::EINTR),
-        levada_ring::Sleep::TimedOut if last => Wait::Over(libc::EAGAIN),
-        levada_ring::Sleep::TimedOut => {
+        Sleep::Interrupted => Wait::Over(libc::EINTR),
+        Sleep::TimedOut if last => Wait::Over(libc::EAGAIN),
+        Sleep::TimedOut => {
             ended(entry);
             demote::honour_leave(entry);
             demote::forget_dead_reader(entry);
             Wait::Again
         }
-        levada_ring::Sleep::Woken => {
+        Sleep::Woken => {
             demote::honour_leave(entry);
             Wait::Again
         }
@@ -644,32 +658,19 @@ fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
     if looked {
         return Wait::Again;
     }
-    if !claim(&direction.sleeper) {
-        return crowded(deadline);
-    }
-    let word = connection.lock_outbound().and_then(|mut outbound| {
-        if outbound.path() != Path::Ring || outbound.producer().is_left() {
-            return None;
-        }
+    let prepare = || {
+        let mut outbound =
+            connection.lock_outbound().filter(|outbound| outbound.path() == Path::Ring)?;
         let producer = outbound.producer();
-        (producer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| producer.sleeper())
-    });
-    let wait = word.map_or(Wait::Again, |word| {
-        let start = Instant::now();
-        let (slice, last) = slice_until(deadline);
-        let woken = word.sleep(slice, deadline.is_none());
-        spin::slept(&direction.spin, start.elapsed());
-        connection.record.counters.sleeps.fetch_add(1, Ordering::Relaxed);
-        after_sleep(entry, woken, last)
-    });
-    if let Some(mut outbound) = connection.lock_outbound() {
-        outbound.producer().awake();
-    }
-    direction.sleeper.store(0, Ordering::Release);
-    if connection.holders.load(Ordering::Relaxed) == 0 {
-        connection.end(entry.number);
-    }
-    wait
+        let sleeps = !producer.is_left() && producer.prepare_sleep(Waiter::Futex) == Ok(true);
+        sleeps.then(|| producer.sleeper())
+    };
+    let awake = || {
+        if let Some(mut outbound) = connection.lock_outbound() {
+            outbound.producer().awake();
+        }
+    };
+    sleep(entry, direction, deadline, prepare, awake)
 }
 
 /// sendfile(2) in the kernel, counted as what is sent.
