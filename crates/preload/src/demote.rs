@@ -6,8 +6,7 @@ use levada_ring::records::{Mode, Reason};
 
 use crate::connection::{Outbound, Path, Phase};
 use crate::table::Entry;
-use crate::tcp::{self, Queue};
-use crate::{epoll, errno, monitor};
+use crate::{epoll, errno, monitor, tcp};
 
 /// Bytes that are sent again at a time.
 const CHUNK: usize = 16 << 10;
@@ -100,16 +99,16 @@ pub fn reader_has_gone(outbound: &mut Outbound<'_>) -> bool {
 }
 
 /// A peer that was killed leaves no word in the ring: the kernel shows the end of its stream. Then the kernel also answers what is
-/// written next.
+/// written next. Called when such an end is likely.
 pub fn forget_dead_reader(entry: Entry) {
     let connection = entry.connection;
-    if tcp::queue(entry.fd) != Queue::Ended {
+    if connection.outbound_path() != Path::Ring {
         return;
     }
     let finished =
         connection.lock_inbound().is_none_or(|mut inbound| inbound.consumer().is_finished());
-    if !finished && let Some(outbound) = connection.lock_outbound() {
-        outbound.set_path(Path::Back);
+    if !finished && tcp::peer_has_ended(entry.fd) {
+        outbound(entry);
     }
 }
 

@@ -123,7 +123,7 @@ fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_
     }
     for (at, entry) in rings {
         let shown = set[*at].revents;
-        readiness::note_kernel(entry.connection, shown);
+        let shown = shown | readiness::note_kernel(*entry, shown);
         let asked = entries[*at].events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
         entries[*at].revents = (shown | readiness::by_ring(*entry)) & asked;
     }

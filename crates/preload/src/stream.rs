@@ -572,6 +572,11 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
     let nonblocking =
         flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
     let mut deadline = None;
+    // An end that poll(2) has shown, or one that nothing shows any more.
+    let may_be_dead = [&connection.tcp_ended, &connection.read_shut];
+    if may_be_dead.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+        demote::forget_dead_reader(entry);
+    }
     loop {
         let Some(mut outbound) = connection.lock_outbound() else {
             return Outcome::NotRing;

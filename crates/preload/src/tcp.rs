@@ -18,8 +18,10 @@ pub enum Queue {
     Ended,
 }
 
-/// TCP_ESTABLISHED of <linux/tcp_states.h>.
+/// States of <linux/tcp_states.h>: TCP_ESTABLISHED, and the two in which only this end is closed.
 const ESTABLISHED: u8 = 1;
+const FIN_WAIT1: u8 = 4;
+const FIN_WAIT2: u8 = 5;
 
 /// Bytes in the receive queue.
 fn unread(fd: c_int) -> u64 {
@@ -61,6 +63,12 @@ pub fn queue(fd: c_int) -> Queue {
         (_, 0) => Queue::Empty,
         _ => Queue::Ended,
     }
+}
+
+/// Whether the peer's end of stream has come, or a reset. poll(2) shows an end also after a SHUT_RD of this side.
+pub fn peer_has_ended(fd: c_int) -> bool {
+    let state = information(fd).map(|information| information.tcpi_state);
+    !matches!(state, Some(ESTABLISHED | FIN_WAIT1 | FIN_WAIT2))
 }
 
 fn information(fd: c_int) -> Option<libc::tcp_info> {

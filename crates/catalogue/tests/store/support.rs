@@ -5,11 +5,12 @@ use std::ffi::OsString;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use levada_catalogue::model::{Draft, Key, Package, Version};
 use levada_catalogue::store::embedded::{Disk, EmbeddedStore, Files, NewFile, Options, SyncAll};
 use levada_catalogue::store::{Blob, Event, Outcome, Store, StoreError};
-use levada_core::{Digest, UnixTime, sha256};
+use levada_core::{Clock, Digest, UnixTime, sha256};
 use levada_faultfs::{FaultFile, FaultFs};
 
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
@@ -132,7 +133,18 @@ pub fn open_on(disk: FaultFs) -> Result<EmbeddedStore, StoreError> {
 /// As [`open_on`], with other folder operations.
 pub fn open_with(disk: FaultFs, files: Arc<dyn Files>) -> Result<EmbeddedStore, StoreError> {
     let disk = Some(Disk { vfs: disk.name(), files });
-    EmbeddedStore::open_with(Path::new(""), Options { disk, ..Options::default() })
+    let clock = Arc::new(Ticking::default());
+    EmbeddedStore::open_with(Path::new(""), Options { disk, clock, ..Options::default() })
+}
+
+/// A clock that is a second later each time it is read. What the store writes depends on the time, and each run must write the same.
+#[derive(Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn now(&self) -> UnixTime {
+        UnixTime(NOW.0 + self.0.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// The plain files of a disk that can fail.

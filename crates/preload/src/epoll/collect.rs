@@ -97,7 +97,7 @@ impl Epoll {
     fn of_member(&mut self, bits: u32, place: usize) -> Option<epoll_event> {
         let round = self.round;
         let member = &mut self.members[place];
-        readiness::note_kernel(member.entry.connection, (bits & EVENTS) as i16);
+        let bits = bits | readiness::note_kernel(member.entry, (bits & EVENTS) as i16) as u32;
         let reported = member.events & EDGE != 0 && bits & EVENTS & !member.ends == 0;
         if member.disabled || reported && member.due() == 0 {
             return None;
