@@ -7,8 +7,7 @@ use libc::c_int;
 
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
-use crate::tcp::{self, Queue};
-use crate::{arena, demote, epoll, errno, monitor, private, process, settings};
+use crate::{arena, demote, epoll, errno, monitor, private, process, settings, tcp};
 
 /// Called by the loader before the program starts.
 extern "C" fn start() {
@@ -28,16 +27,19 @@ extern "C" fn start() {
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
-/// Called at exit(3): the kernel closes all connections soon.
-extern "C" fn end() {
+/// Called at exit(3) and _exit(2): the kernel closes all descriptors soon.
+pub extern "C" fn end() {
     if !process::owns_tables() {
         return;
     }
-    for entry in table::entries() {
-        if entry.connection.holders.load(Ordering::Relaxed) == 1 {
+    for entry in table::entries().filter(|entry| table::forget(*entry)) {
+        let holders = &entry.connection.holders;
+        let leave = |count: u32| (count > 1).then(|| count - 1);
+        if holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1) {
             say_goodbye(entry);
         }
     }
+    process::disown();
 }
 
 #[used]
@@ -138,7 +140,7 @@ fn say_goodbye(entry: Entry) {
             && inbound.consumer().readable().is_ok_and(|bytes| bytes > 0);
         inbound.consumer().abandon()
     });
-    if unread && tcp::queue(entry.fd) != Queue::Ended {
+    if unread {
         // As the kernel does when bytes are lost that no one has read.
         tcp::reset_when_closed(entry.fd);
     }

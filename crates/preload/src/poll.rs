@@ -54,9 +54,7 @@ fn poll_with_rings(
         set.push(pollfd { fd: bell.fd, events: libc::POLLIN, revents: 0 });
     }
     loop {
-        for (at, entry) in rings {
-            set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
-        }
+        ask_kernel(&mut set, entries, rings);
         let shown = in_kernel(&mut set, Some(Duration::ZERO), mask);
         if shown < 0 {
             return shown;
@@ -73,6 +71,8 @@ fn poll_with_rings(
             readiness::arm(*entry, entries[*at].events, number);
         }
         let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
+        // The looks at the rings may have found the end of one: from now on, the kernel has to be asked.
+        ask_kernel(&mut set, entries, rings);
         let shown = if armed {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
@@ -93,6 +93,13 @@ fn poll_with_rings(
         for (_, entry) in rings {
             readiness::is_by_ring(*entry);
         }
+    }
+}
+
+/// Sets what the kernel is asked of connections on rings.
+fn ask_kernel(set: &mut [pollfd], entries: &[pollfd], rings: &[(usize, Entry)]) {
+    for (at, entry) in rings {
+        set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
     }
 }
 

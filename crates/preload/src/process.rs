@@ -34,6 +34,11 @@ pub fn take_over() {
     OWNER.store(own(), Ordering::Relaxed);
 }
 
+/// The process ends: what it still closes is counted already.
+pub fn disown() {
+    OWNER.store(0, Ordering::Relaxed);
+}
+
 /// Whether the private tables are this process's. Not in a child of vfork(2), whose calls must change nothing of its parent.
 pub fn owns_tables() -> bool {
     OWNER.load(Ordering::Relaxed) == own()

@@ -90,5 +90,6 @@ real! {
     execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execvp(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    _exit(status: c_int) -> !;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
 }

@@ -61,6 +61,11 @@ pub fn has_duplicates(entry: Entry) -> bool {
     DUPLICATES.get(entry.number as usize).is_some_and(|count| count.load(Ordering::Relaxed) > 1)
 }
 
+/// Forgets how many descriptors a connection has, as the process ends. `true` for the first one of it.
+pub fn forget(entry: Entry) -> bool {
+    DUPLICATES.get(entry.number as usize).is_some_and(|count| count.swap(0, Ordering::AcqRel) > 0)
+}
+
 /// All descriptors that are connections.
 pub fn entries() -> impl Iterator<Item = Entry> {
     (0..END.load(Ordering::Relaxed)).filter_map(|fd| i32::try_from(fd).ok().and_then(find))

@@ -110,7 +110,7 @@ impl Epoll {
     }
 
     /// Asks the peers of all members to ring, until [`disarm`](Self::disarm). `false`, and nothing is asked, if one has something to
-    /// report already.
+    /// report already, or has moved.
     pub fn arm(&mut self) -> bool {
         if let Some(bell) = self.bell {
             self.members.iter().for_each(|member| member.arm(bell));
@@ -120,7 +120,8 @@ impl Epoll {
             return false;
         }
         self.sleepers += 1;
-        let armed = !self.is_any_due();
+        // A look may have found the end of a ring: then the kernel has to be asked for more.
+        let armed = !self.is_any_due() && !self.members.iter().any(Member::is_stale);
         if !armed {
             self.disarm();
         }

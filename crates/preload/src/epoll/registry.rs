@@ -189,6 +189,11 @@ impl Member {
         by_ring
     }
 
+    /// Whether the kernel is to be asked for something else than it is.
+    pub fn is_stale(&self) -> bool {
+        self.by_ring && self.to_ask() != self.asked
+    }
+
     /// What the kernel is to be asked for: nothing that a ring answers. With edges, a new registration would report again what is
     /// still in TCP, or an end: they stay as they are until the inbound direction, too, is on the ring, and after its end.
     fn to_ask(&self) -> Option<u32> {

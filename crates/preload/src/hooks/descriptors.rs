@@ -1,4 +1,4 @@
-//! close(2), dup(2), fcntl(2), ioctl(2), exec(3).
+//! close(2), dup(2), fcntl(2), ioctl(2), exec(3), _exit(2).
 
 use std::sync::atomic::Ordering;
 
@@ -216,4 +216,19 @@ unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: 
     lifecycle::before_exec();
     // SAFETY: as the program promises.
     unsafe { real::fexecve(fd, arguments, environment) }
+}
+
+/// See _exit(2), which runs no handlers: the descriptors of this process are counted here.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _exit(status: c_int) -> ! {
+    lifecycle::end();
+    // SAFETY: the call takes no addresses.
+    unsafe { real::_exit(status) }
+}
+
+/// See _Exit(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn _Exit(status: c_int) -> ! {
+    // SAFETY: the call takes no addresses.
+    unsafe { _exit(status) }
 }

@@ -162,7 +162,7 @@ impl Run {
                 String::new()
             }
             "finish" => {
-                self.waiting -= 1;
+                self.waiting = self.waiting.saturating_sub(1);
                 self.answer(step, self.timeout)
             }
             "asleep" => {
@@ -176,7 +176,7 @@ impl Run {
                 String::new()
             }
             "interrupt" => {
-                self.waiting -= 1;
+                self.waiting = self.waiting.saturating_sub(1);
                 self.interrupt(step, signal(rest))
             }
             "kill" => {
