@@ -16,6 +16,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The time limit for the setup of an end.
 const SETUP: Duration = Duration::from_secs(20);
 
+/// Between two looks whether the flow is stopped.
+const STEP: Duration = Duration::from_millis(50);
+
 /// One end of a flow.
 pub type End<'a> = Box<dyn FnOnce(&Meter) -> anyhow::Result<()> + Send + 'a>;
 
@@ -46,6 +49,12 @@ impl Meter {
     /// Whether the sender should end.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    async fn until_stopped(&self) {
+        while !self.stopped() {
+            tokio::time::sleep(STEP).await;
+        }
     }
 
     /// Adds received bytes of payload.
@@ -138,10 +147,18 @@ fn window(
     Ok(transferred.collect())
 }
 
-/// Runs an end's task on a new single-threaded runtime.
-pub fn block_on<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+/// Runs an end's task on a new single-threaded runtime, until the flow is stopped: a sender does not wait for a receiver that has gone.
+pub fn block_on(
+    meter: &Meter,
+    task: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = runtime.block_on(async { tokio::time::timeout(LIMIT, task).await });
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = tokio::time::timeout(LIMIT, task) => done.context("an end of a flow took too long")?,
+            () = meter.until_stopped() => Ok(()),
+        }
+    });
     runtime.shutdown_background();
-    done.context("an end of a flow took too long")?
+    done
 }

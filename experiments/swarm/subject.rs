@@ -92,7 +92,7 @@ impl Subject {
                 let keys = Keys::new()?;
                 let (client, server, identity) = (keys.client, keys.server, keys.identity);
                 let near: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         let socket = connected(kernel, address)?;
                         socket.set_nonblocking(true)?;
                         let tcp = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
@@ -100,7 +100,7 @@ impl Subject {
                     })
                 });
                 let far: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         let (socket, _) = listener.accept()?;
                         socket.set_nonblocking(true)?;
                         let tcp = Tcp::new(tokio::net::TcpStream::from_std(socket)?)?;
@@ -112,13 +112,13 @@ impl Subject {
             Self::Quic(congestion) => {
                 let (socket, address) = bound(testbed)?;
                 let near: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         let quic = dial(congestion, address).await?;
                         send_bare(quic, meter).await
                     })
                 });
                 let far: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         receive_bare(accepted(congestion, socket).await?, meter).await
                     })
                 });
@@ -129,13 +129,13 @@ impl Subject {
                 let keys = Keys::new()?;
                 let (client, server, identity) = (keys.client, keys.server, keys.identity);
                 let near: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         let quic = dial(congestion, address).await?;
                         send_channel(Box::new(quic), &client, identity, meter).await
                     })
                 });
                 let far: End<'_> = Box::new(move |meter| {
-                    block_on(async {
+                    block_on(meter, async {
                         let quic = accepted(congestion, socket).await?;
                         receive_channel(Box::new(quic), &server, meter).await
                     })

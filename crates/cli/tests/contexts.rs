@@ -2,6 +2,7 @@
 
 #[cfg(feature = "browser-tests")]
 mod browser;
+mod flood;
 mod granted;
 mod node;
 mod refusals;

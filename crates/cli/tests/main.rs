@@ -14,6 +14,7 @@ mod catalogue;
 mod container;
 mod contexts;
 mod crash_recovery;
+mod fast;
 mod forward;
 mod forward_concurrency;
 mod forward_configured;

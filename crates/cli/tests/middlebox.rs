@@ -272,3 +272,32 @@ fn a_middlebox_compresses_what_a_client_takes() {
     curl.wait().unwrap();
     assert_eq!(line, "second\n");
 }
+
+#[test]
+fn a_filter_ends_the_session_at_a_request_that_matches_and_lets_others_pass() {
+    let (origin, node, client, hop) = (Origin::start(), Home::new(), Home::new(), Home::new());
+    let service = definition(&node, "web", "", &origin, &[&hop]);
+    let running = node.up(&format!("{service} --allow {}", client.identity()));
+    let next = running.address();
+    let patterns = ["^[A-Z]+ /private", "(?im)^x-secret: "];
+    let middlebox = ["middlebox", "--next", &next, "--block", patterns[0], "--block", patterns[1]];
+    let filter = Service::start(&hop, &middlebox);
+    let http = through(&client, &node, &running, "web", &[&filter.address]);
+    for (target, args, pattern) in [
+        ("/private/page", ["--header", "A: b"], patterns[0]),
+        ("/private/form", ["--data", "a=b"], patterns[0]),
+        ("/marked", ["--header", "X-Secret: 1"], patterns[1]),
+    ] {
+        let answer = fetch(&http, target, &[&args[..], &["--include"]].concat());
+        assert!(answer.starts_with("HTTP/1.1 502"), "{target}: {answer}");
+        let line = format!("blocked, and the session ended: a request that matches `{pattern}`");
+        eventually("it is logged", || filter.log().contains(&line));
+        assert_eq!(origin.count(target), "0", "{target}");
+        // The next request opens another session.
+        assert!(fetch(&http, "/public", &[]).starts_with("answer "), "{}", http.log());
+    }
+    // Without the right to read it, a head passes unseen.
+    let blind =
+        through(&client, &node, &running, "web", &[&format!("{}:response-head=r", filter.address)]);
+    assert_eq!(fetch(&blind, "/private/page", &[]), "answer 1\n");
+}

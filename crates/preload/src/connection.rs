@@ -101,8 +101,8 @@ pub struct Connection {
     pub peer: AtomicU32,
     /// Bytes of the stream that were received by TCP; right from the time on when the inbound direction is ready.
     pub tcp_received: AtomicU64,
-    /// Empty reads without a look at TCP.
-    pub empty_reads: AtomicU32,
+    /// When an empty read has last looked at TCP, in [`ticks`](crate::spin::ticks).
+    pub looked: AtomicU32,
     /// Which end of the segment this is: 0 for [`Side::Connector`].
     side: AtomicU32,
     /// Whether there is a segment: the cells below are set.
@@ -137,7 +137,7 @@ impl Connection {
             &self.write_shut,
             &self.tcp_ended,
             &self.was_full,
-            &self.empty_reads,
+            &self.looked,
             &self.inbound.in_kernel,
             &self.outbound.in_kernel,
             &self.inbound.sleeper,

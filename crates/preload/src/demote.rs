@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use levada_ring::Start;
 use levada_ring::records::{Mode, Reason};
 
 use crate::connection::{Outbound, Path, Phase};
@@ -26,13 +27,14 @@ pub fn all(entries: &[Entry], reason: Reason) {
         outbound(*entry);
         if used {
             entry.connection.note(reason);
-            epoll::restore(*entry);
         }
+        // Also if the rings have ended before: the kernel may not know yet.
+        epoll::restore(*entry);
         entry.connection.set_mode(Mode::Kernel);
     }
 }
 
-/// Leaves the inbound ring. Whether the connection used a ring.
+/// Leaves the inbound ring, unless the peer has ended it: then it is read to its end. Whether the connection used a ring.
 fn leave_inbound(entry: Entry, reason: Reason) -> bool {
     let connection = entry.connection;
     connection.settle(reason);
@@ -42,8 +44,8 @@ fn leave_inbound(entry: Entry, reason: Reason) -> bool {
     let used = connection.uses_ring();
     if let Some(mut inbound) = connection.lock_inbound()
         && inbound.path() != Path::Back
+        && (inbound.consumer().leave() || inbound.consumer().start() == Start::None)
     {
-        inbound.consumer().leave();
         inbound.set_path(Path::Back);
     }
     used
@@ -59,10 +61,12 @@ fn outbound(entry: Entry) {
 
 /// Ends the ring of the outbound direction, after what its reader has left there is sent again. The caller rings the bell.
 pub fn leave(entry: Entry, outbound: &mut Outbound<'_>) -> Option<levada_ring::Waiter> {
-    match outbound.path() {
-        Path::Back => return None,
-        Path::Ring if outbound.producer().is_left() => send_again(entry, outbound),
-        _ => {}
+    if outbound.path() == Path::Back {
+        return None;
+    }
+    let left = !outbound.producer().keep_reader();
+    if left && outbound.path() == Path::Ring {
+        send_again(entry, outbound);
     }
     outbound.set_path(Path::Back);
     // Also of a ring that was never used: the peer sees that this end did not just vanish.
@@ -98,8 +102,8 @@ pub fn reader_has_gone(outbound: &mut Outbound<'_>) -> bool {
     outbound.producer().is_abandoned() || outbound.producer().is_left()
 }
 
-/// A peer that was killed leaves no word in the ring: the kernel shows the end of its stream. Then the kernel also answers what is
-/// written next. Called when such an end is likely.
+/// After the end of the peer's stream, TCP carries what is written next: a peer that is killed leaves no word in the ring, and only the
+/// kernel knows whether it still is there. Called when such an end is likely.
 pub fn forget_dead_reader(entry: Entry) {
     let connection = entry.connection;
     if connection.outbound_path() != Path::Ring {
@@ -107,7 +111,7 @@ pub fn forget_dead_reader(entry: Entry) {
     }
     let finished =
         connection.lock_inbound().is_none_or(|mut inbound| inbound.consumer().is_finished());
-    if !finished && tcp::peer_has_ended(entry.fd) {
+    if finished || tcp::peer_has_ended(entry.fd) {
         outbound(entry);
     }
 }

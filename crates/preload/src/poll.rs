@@ -12,7 +12,7 @@ use libc::{c_int, fd_set, pollfd, sigset_t, timespec};
 use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 
 use crate::table::{self, Entry};
-use crate::{errno, monitor, private, readiness, spin};
+use crate::{errno, monitor, private, readiness, spin, tcp};
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
@@ -129,10 +129,17 @@ fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_
         entry.revents = shown.revents;
     }
     for (at, entry) in rings {
-        let shown = set[*at].revents;
-        let shown = shown | readiness::note_kernel(*entry, shown);
+        let mut shown = set[*at].revents;
+        readiness::note_kernel(*entry, shown);
+        shown |= readiness::by_ring(*entry);
+        // The look has found the end of a ring, perhaps: TCP has the answer now.
+        let missed =
+            readiness::for_kernel(entry.connection, entries[*at].events) & !set[*at].events;
+        if missed != 0 {
+            shown |= tcp::ready(entry.fd, missed);
+        }
         let asked = entries[*at].events | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
-        entries[*at].revents = (shown | readiness::by_ring(*entry)) & asked;
+        entries[*at].revents = shown & asked;
     }
     entries.iter().filter(|entry| entry.revents != 0).count() as c_int
 }

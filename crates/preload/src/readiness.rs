@@ -53,18 +53,12 @@ pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
     left | libc::POLLRDHUP
 }
 
-/// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP. What TCP shows of a direction that has
-/// gone back to it.
-pub fn note_kernel(entry: Entry, shown: c_short) -> c_short {
-    if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) == 0 {
-        return 0;
+/// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP, and what is written goes there.
+pub fn note_kernel(entry: Entry, shown: c_short) {
+    if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
+        entry.connection.tcp_ended.store(1, Ordering::Relaxed);
+        demote::forget_dead_reader(entry);
     }
-    let connection = entry.connection;
-    connection.tcp_ended.store(1, Ordering::Relaxed);
-    let before = connection.outbound_path();
-    demote::forget_dead_reader(entry);
-    let moved = before != connection.outbound_path();
-    if moved { tcp::ready(entry.fd, OUTBOUND) } else { 0 }
 }
 
 /// What is ready by the rings, whatever the program wants.

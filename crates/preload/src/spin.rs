@@ -32,6 +32,13 @@ fn can_look() -> bool {
     several
 }
 
+/// A clock that costs little to read; it moves on every few milliseconds.
+pub fn ticks() -> u32 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    // Only a change matters.
+    (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000)
+}
+
 /// Looks until `ready`, for as long as `budget` says. Whether it was.
 pub fn look(budget: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
     let nanoseconds = budget.load(Ordering::Relaxed);

@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use levada_monitor::{Client, Monitor, Options, SOCKET_VARIABLE};
-use levada_ring::records::Mode;
+use levada_ring::records::{Mode, Traffic};
 
 /// Whether counts and sizes are those of `scripts/test --all` (`LEVADA_TEST_FULL`).
 pub fn in_full() -> bool {
@@ -76,4 +77,31 @@ pub fn upgraded(process: u32) -> Option<bool> {
         records.closed.upgraded > 0
             || records.connections.iter().any(|open| open.mode == Mode::Ring),
     )
+}
+
+/// Counts what the connections of one run of a program carry.
+pub struct Count {
+    monitor: Client,
+    run: u64,
+}
+
+impl Count {
+    /// Counts from the start of this program on.
+    pub fn begin(command: &mut Command) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let run = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let monitor = Client::connect(monitor()).unwrap();
+        monitor.watch(run).unwrap();
+        command.env("LEVADA_FAST_RUN", run.to_string());
+        Self { monitor, run }
+    }
+
+    /// What the processes of the run have carried, also those that have ended.
+    pub fn traffic(&self) -> Traffic {
+        let mut sum = Traffic::default();
+        for process in self.monitor.list(self.run).unwrap() {
+            sum += process.records.unwrap().traffic();
+        }
+        sum
+    }
 }

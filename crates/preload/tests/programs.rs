@@ -12,10 +12,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use levada_ring::records::Traffic;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::library::{in_full, with_library};
+use crate::library::{Count, in_full, with_library};
 
 /// How long a server may take to start or to end, and a client to finish.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,7 +38,13 @@ struct Client {
     command: fn(&Testbed) -> Command,
     /// Asserts what the client wrote.
     check: fn(&Testbed, &str),
+    /// It exchanges so much that rings carry nearly all of it, if both ends have the library.
+    is_long: bool,
 }
+
+/// The least part of its bytes that rings carry. They carry nearly all when nothing else runs; here many programs do, so that a connection
+/// leaves TCP late.
+const LEAST: f64 = 0.5;
 
 /// Where a server runs: a folder, and an address of loopback that no other test has.
 struct Testbed {
@@ -172,8 +179,9 @@ fn try_service(service: &Service) {
         eprintln!("{ends}");
         let server = Server::start(service, &place, server_is_fast);
         for client in service.clients {
+            let both = server_is_fast && client_is_fast;
             let failed = |attempt: &usize| {
-                let failure = try_client(client, &place, client_is_fast).err()?;
+                let failure = try_client(client, &place, client_is_fast, both).err()?;
                 eprintln!("{ends}: attempt {attempt}: {failure}");
                 Some(failure)
             };
@@ -187,20 +195,30 @@ fn try_service(service: &Service) {
 }
 
 /// Runs a client once; why it failed.
-fn try_client(client: &Client, place: &Testbed, is_fast: bool) -> Result<(), String> {
+fn try_client(client: &Client, place: &Testbed, is_fast: bool, both: bool) -> Result<(), String> {
     let mut command = (client.command)(place);
     command.stdin(Stdio::null());
     if is_fast {
         with_library(&mut command);
     }
     let line = format!("{command:?}");
+    let count = (both && client.is_long).then(|| Count::begin(&mut command));
     let (status, output) = run(command, place);
     if !status.success() {
         return Err(format!("{line} {status}\n{output}"));
     }
     let check = || (client.check)(place, &output);
     let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
-    checked.map_err(|_| format!("the output of {line} is wrong\n{output}"))
+    checked.map_err(|_| format!("the output of {line} is wrong\n{output}"))?;
+    count.map_or(Ok(()), |count| check_share(&line, count.traffic()))
+}
+
+/// Whether rings have carried enough.
+fn check_share(line: &str, traffic: Traffic) -> Result<(), String> {
+    let of = |rest: u64| traffic.ring() as f64 / (traffic.ring() + rest).max(1) as f64;
+    let (late, all) = (of(traffic.tcp_late), of(traffic.tcp()));
+    eprintln!("through rings: {late:.4} of the bytes after the trigger, {all:.4} of all: {line}");
+    (all >= LEAST).then_some(()).ok_or_else(|| format!("too little: {traffic:?}"))
 }
 
 /// Server and client. `LEVADA_PROGRAMS_PLAIN` tries the table itself.

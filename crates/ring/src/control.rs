@@ -14,6 +14,11 @@ pub struct Control {
     pub(crate) handover: Handover,
 }
 
+/// The producer has ended the ring: the consumer reads it to its end.
+pub(crate) const FINISHED: u32 = 1;
+/// The consumer has left the ring: the producer sends again what was not read.
+pub(crate) const LEFT: u32 = 2;
+
 /// How a stream of bytes comes from TCP into the ring, and how it leaves it. See [`handover`](crate::handover).
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -24,9 +29,9 @@ pub(crate) struct Handover {
     pub(crate) start: AtomicU32,
     /// By the producer, before `start`: bytes of the stream that come by TCP.
     pub(crate) start_at: AtomicU64,
-    /// By the consumer: it reads nothing more from the ring, from `left_at` on.
-    pub(crate) left: AtomicU32,
-    /// By the consumer, before `left`.
+    /// By the end that is first: how the ring ends, [`FINISHED`] or [`LEFT`].
+    pub(crate) end: AtomicU32,
+    /// By the consumer, before `end`: it reads nothing more from the ring, from here on.
     pub(crate) left_at: AtomicU64,
 }
 

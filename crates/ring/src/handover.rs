@@ -9,9 +9,11 @@
 //! 3. The consumer reads from TCP up to that position, and then from the ring.
 //!
 //! Back: the producer [finishes](Producer::finish) the ring and goes on over TCP; the consumer reads the ring to its end, and then TCP.
-//! Or the consumer [leaves](Consumer::leave), and the producer sends again over TCP [what was not read](Producer::reclaim).
+//! Or the consumer [leaves](Consumer::leave), and the producer sends again over TCP [what was not read](Producer::reclaim). Which of the
+//! two it is, the end decides that is first: a producer that has ended its stream cannot send again.
 
 use crate::atomic::{Ordering, fence};
+use crate::control::{FINISHED, LEFT};
 use crate::memory::{Corrupt, Memory};
 use crate::sleep::{self, Waiter};
 use crate::{Consumer, Producer};
@@ -63,7 +65,14 @@ impl<M: Memory> Producer<M> {
 
     /// Whether the consumer has left the ring.
     pub fn is_left(&self) -> bool {
-        self.memory.control().handover.left.load(Ordering::Acquire) != 0
+        self.memory.control().handover.end.load(Ordering::Acquire) == LEFT
+    }
+
+    /// Decides that the consumer reads the ring to its end; [`finish`](Self::finish) follows. `false` if the consumer has left before.
+    pub fn keep_reader(&self) -> bool {
+        let end = &self.memory.control().handover.end;
+        let decided = end.compare_exchange(0, FINISHED, Ordering::AcqRel, Ordering::Acquire);
+        decided.is_ok() || decided == Err(FINISHED)
     }
 
     /// Copies what the consumer has not read before it left, from the `skip`th byte on; 0 at the end.
@@ -106,11 +115,14 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Reads nothing more from the ring. What was not read comes by TCP, when the producer has noticed.
-    pub fn leave(&self) {
+    /// Reads nothing more from the ring. What was not read comes by TCP, when the producer has noticed. `false`, and no change, if the
+    /// producer has ended the ring before: the consumer reads it to its end.
+    #[must_use = "the ring is to be read to its end"]
+    pub fn leave(&self) -> bool {
         let handover = &self.memory.control().handover;
         handover.left_at.store(self.position(), Ordering::Relaxed);
-        handover.left.store(1, Ordering::Release);
+        let decided = handover.end.compare_exchange(0, LEFT, Ordering::AcqRel, Ordering::Acquire);
         fence(Ordering::SeqCst);
+        decided.is_ok() || decided == Err(LEFT)
     }
 }

@@ -1,6 +1,7 @@
 //! A segment that no value owns.
 
 use crate::atomic::Ordering;
+use crate::control::LEFT;
 use crate::mapping::{Half, Mapping, Start};
 use crate::segment::{Segment, Side};
 use crate::{Consumer, Producer};
@@ -28,7 +29,7 @@ impl Leaked {
     /// Whether the reader of what `side` writes has left the ring, see [`handover`](crate::handover).
     pub fn is_left(self, side: Side) -> bool {
         let direction = usize::from(side == Side::Acceptor);
-        self.0.control(direction).handover.left.load(Ordering::Acquire) != 0
+        self.0.control(direction).handover.end.load(Ordering::Acquire) == LEFT
     }
 
     /// Removes the mapping from this process.

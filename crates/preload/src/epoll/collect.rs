@@ -97,12 +97,17 @@ impl Epoll {
     fn of_member(&mut self, bits: u32, place: usize) -> Option<epoll_event> {
         let round = self.round;
         let member = &mut self.members[place];
-        let bits = bits | readiness::note_kernel(member.entry, (bits & EVENTS) as i16) as u32;
+        readiness::note_kernel(member.entry, (bits & EVENTS) as i16);
         let reported = member.events & EDGE != 0 && bits & EVENTS & !member.ends == 0;
         if member.disabled || reported && member.due() == 0 {
             return None;
         }
-        let ready = (bits | member.by_ring()) & (member.events & EVENTS | ALWAYS);
+        let mut ready = bits | member.by_ring();
+        if member.is_stale() {
+            // A ring has ended just now: the kernel was not asked for what TCP has.
+            ready |= member.by_kernel();
+        }
+        ready &= member.events & EVENTS | ALWAYS;
         (ready != 0).then(|| {
             member.round = round;
             member.report(ready)
@@ -196,7 +201,9 @@ impl Member {
         let ready = ready | self.by_kernel();
         if self.events & EDGE != 0 {
             self.edge = Some(readiness::position(self.entry));
-            self.entry.connection.was_full.store(0, Ordering::Relaxed);
+            if ready & OUT != 0 {
+                self.entry.connection.was_full.store(0, Ordering::Relaxed);
+            }
         }
         self.ends |= ready & ENDS;
         self.disabled = self.events & ONCE != 0;

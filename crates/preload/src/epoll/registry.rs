@@ -7,7 +7,7 @@ use levada_ring::records::{RECORDS, Reason};
 use levada_ring::wire::BELLS;
 use libc::{c_int, epoll_event};
 
-use crate::connection::Path;
+use crate::connection::{Path, Phase};
 use crate::lock::Guarded;
 use crate::table::{self, DESCRIPTORS, Entry};
 use crate::{demote, monitor, readiness};
@@ -62,6 +62,8 @@ pub struct Epoll {
     pub sleepers: u32,
     /// It is in another epoll, or has a second descriptor: its connections stay on TCP.
     nested: bool,
+    /// A connection was registered since the last wait: the kernel has not been asked about it.
+    is_new: bool,
 }
 
 type Shared = Guarded<Epoll>;
@@ -123,16 +125,21 @@ pub fn after_fork() {
 }
 
 impl Epoll {
-    /// Takes note of connections that have moved to a ring, or back. `None` if no ring has a say; else whether one of the connections
-    /// has a direction that still is on TCP, so that the kernel is to be asked first.
+    /// Takes note of connections that have moved to a ring, or back. `None` if no ring has a say; else whether the kernel is to be asked
+    /// first, because one of the connections has a direction on TCP.
     pub fn refresh(&mut self, epoll: c_int) -> Option<bool> {
-        let mut found = None;
+        let (mut any, mut kernel_first) = (false, false);
         for member in &mut self.members {
-            if member.refresh(epoll) {
-                let half = member.asked.is_none_or(|asked| asked & IN_OR_OUT != 0);
-                found = Some(half || found == Some(true));
-            }
+            let by_ring = member.refresh(epoll);
+            // A connection that stays on TCP may have something at any time; one that is new rarely has.
+            let half = match by_ring {
+                true => member.asked.is_none_or(|asked| asked & IN_OR_OUT != 0),
+                false => member.entry.connection.phase() == Phase::Settled,
+            };
+            kernel_first |= half;
+            any |= by_ring;
         }
+        let found = any.then_some(kernel_first || std::mem::take(&mut self.is_new));
         if found.is_some() {
             self.register_bell(epoll);
         }
@@ -197,6 +204,11 @@ impl Member {
     /// What the kernel is to be asked for: nothing that a ring answers. With edges, a new registration would report again what is
     /// still in TCP, or an end: they stay as they are until the inbound direction, too, is on the ring, and after its end.
     fn to_ask(&self) -> Option<u32> {
+        if self.disabled {
+            // A new registration of what was reported once would report it again.
+            let level = self.asked.is_some_and(|asked| asked & IN_OR_OUT != 0);
+            return if level { Some(EDGE) } else { self.asked };
+        }
         let connection = self.entry.connection;
         let [inbound, outbound] = [connection.inbound_path(), connection.outbound_path()];
         let edges = self.events & EDGE != 0;
@@ -289,6 +301,7 @@ fn note(epoll: c_int, shared: &Shared, new: Member) {
             Some(place) => state.members[place] = new,
             None => state.members.push(new),
         }
+        state.is_new |= known.is_none();
         state.wake_sleepers(place);
     });
 }

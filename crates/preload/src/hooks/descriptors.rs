@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::Reason;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
-use crate::connection::{Path, Phase};
 use crate::{demote, errno, lifecycle, private, real, table};
 
 /// See close(2).
@@ -126,20 +125,17 @@ fn note_nonblocking(fd: c_int, nonblocking: bool) {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     let entry = table::find(fd);
-    if request == libc::FIONREAD as c_ulong
-        && let Some(entry) = entry
-        && entry.connection.phase() == Phase::Paired
-        && (crate::stream::settle_inbound(entry) || entry.connection.inbound_path() == Path::Ring)
-        && let Some(mut inbound) = entry.connection.lock_inbound()
-        && inbound.path() == Path::Ring
-    {
-        let readable = inbound.consumer().readable().unwrap_or(0);
-        // SAFETY: as the program promises: the argument is the address of a number.
-        unsafe { *argument.cast::<c_int>() = c_int::try_from(readable).unwrap_or(c_int::MAX) };
-        return 0;
-    }
     // SAFETY: as the program promises.
     let code = unsafe { real::ioctl(fd, request, argument) };
+    if request == libc::FIONREAD as c_ulong
+        && code == 0
+        && let Some((in_ring, tcp_too)) = entry.and_then(crate::stream::unread_in_ring)
+    {
+        // SAFETY: as the program promises: the argument is the address of a number.
+        let unread = unsafe { &mut *argument.cast::<c_int>() };
+        let by_tcp = if tcp_too { *unread } else { 0 };
+        *unread = c_int::try_from(in_ring).unwrap_or(c_int::MAX).saturating_add(by_tcp);
+    }
     if request == libc::FIONBIO as c_ulong && code == 0 && entry.is_some() {
         // SAFETY: as the program promises: the argument is the address of a number.
         note_nonblocking(fd, unsafe { *argument.cast::<c_int>() } != 0);
@@ -208,6 +204,50 @@ unsafe extern "C-unwind" fn execvpe(
     lifecycle::before_exec();
     // SAFETY: as the program promises.
     unsafe { real::execvpe(path, arguments, environment) }
+}
+
+/// See posix_spawn(3), whose child is not seen otherwise.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: *const c_char,
+    actions: *const libc::posix_spawn_file_actions_t,
+    attributes: *const libc::posix_spawnattr_t,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    lifecycle::before_spawn();
+    // SAFETY: as the program promises.
+    unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, environment) }
+}
+
+/// See posix_spawn(3).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: *const c_char,
+    actions: *const libc::posix_spawn_file_actions_t,
+    attributes: *const libc::posix_spawnattr_t,
+    arguments: *const *mut c_char,
+    environment: *const *mut c_char,
+) -> c_int {
+    lifecycle::before_spawn();
+    // SAFETY: as the program promises.
+    unsafe { real::posix_spawnp(pid, file, actions, attributes, arguments, environment) }
+}
+
+/// See posix_spawn_file_actions_adddup2(3): the descriptor is for another program.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
+    actions: *mut libc::posix_spawn_file_actions_t,
+    fd: c_int,
+    to: c_int,
+) -> c_int {
+    if let Some(entry) = table::find(fd) {
+        demote::both(entry, Reason::Handed);
+    }
+    // SAFETY: as the program promises.
+    unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
 }
 
 /// See fexecve(3).

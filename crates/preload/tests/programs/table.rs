@@ -89,10 +89,10 @@ const NGINX: Service = Service {
     ready: None,
     stop: Signal::TERM,
     clients: &[
-        Client { command: curl, check: check_curl },
-        Client { command: |place| wrk(place, "small"), check: check_wrk },
-        Client { command: |place| wrk(place, "large"), check: check_wrk },
-        Client { command: curl, check: check_curl },
+        Client { command: curl, check: check_curl, is_long: false },
+        Client { command: |place| wrk(place, "small"), check: check_wrk, is_long: true },
+        Client { command: |place| wrk(place, "large"), check: check_wrk, is_long: true },
+        Client { command: curl, check: check_curl, is_long: false },
     ],
 };
 
@@ -108,8 +108,80 @@ const HTTP_SERVER: Service = Service {
     ready: None,
     stop: Signal::INT,
     clients: &[
-        Client { command: curl, check: check_curl },
-        Client { command: |place| wrk(place, "small"), check: check_wrk },
+        Client { command: curl, check: check_curl, is_long: false },
+        Client { command: |place| wrk(place, "small"), check: check_wrk, is_long: true },
+    ],
+};
+
+/// A web server on libuv.
+const NODE: Service = Service {
+    name: "node",
+    prepare: web_files,
+    server: |place| {
+        let script = "const [folder, host, port] = process.argv.slice(1);\n\
+            require('http').createServer((request, response) => {\n\
+              require('fs').readFile(folder + request.url, (error, content) => {\n\
+                response.writeHead(error ? 404 : 200);\n\
+                response.end(content);\n\
+              });\n\
+            }).listen(port, host);\n\
+            process.on('SIGTERM', () => process.exit(0));";
+        let mut node = command("node", &["-e", script]);
+        node.arg(place.path().join("www")).args([&place.host, &place.port()]);
+        node
+    },
+    ready: None,
+    stop: Signal::TERM,
+    clients: &[
+        Client { command: curl, check: check_curl, is_long: false },
+        Client { command: |place| wrk(place, "small"), check: check_wrk, is_long: true },
+        Client { command: |place| wrk(place, "large"), check: check_wrk, is_long: true },
+    ],
+};
+
+/// Compiles the static program.
+fn compile_echo(place: &Testbed) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/echo.c");
+    let mut compiler = command("cc", &["-static", "-O1", "-Wall", "-Werror", "-o"]);
+    let made = compiler.arg(place.path().join("echo")).arg(source).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn static_echo(place: &Testbed, role: &str) -> Command {
+    command(place.path().join("echo"), &[role, &place.host, &place.port()])
+}
+
+fn python_echo(place: &Testbed, role: &str) -> Command {
+    const PROGRAM: &str = include_str!("echo.py");
+    command("python3", &["-c", PROGRAM, role, &place.host, &place.port()])
+}
+
+fn check_echo(_: &Testbed, output: &str) {
+    assert_eq!(output, "done\n");
+}
+
+/// The dynamic linker is no part of these programs, so that no library can be loaded into them.
+const STATIC_SERVER: Service = Service {
+    name: "a server that is linked statically",
+    prepare: compile_echo,
+    server: |place| static_echo(place, "server"),
+    ready: None,
+    stop: Signal::TERM,
+    clients: &[
+        Client { command: |place| python_echo(place, "client"), check: check_echo, is_long: false },
+        Client { command: |place| static_echo(place, "client"), check: check_echo, is_long: false },
+    ],
+};
+
+const STATIC_CLIENT: Service = Service {
+    name: "a server in Python",
+    prepare: compile_echo,
+    server: |place| python_echo(place, "server"),
+    ready: None,
+    stop: Signal::TERM,
+    clients: &[
+        Client { command: |place| static_echo(place, "client"), check: check_echo, is_long: false },
+        Client { command: |place| python_echo(place, "client"), check: check_echo, is_long: true },
     ],
 };
 
@@ -150,18 +222,22 @@ const REDIS: Service = Service {
                 redis_cli(place, &["EVAL", script, "0"])
             },
             check: |_, output| assert_eq!(output, "42\n"),
+            is_long: false,
         },
         Client {
             command: |place| redis_cli(place, &["GET", "long"]),
             check: |_, output| assert!(output.trim() == "water".repeat(1_000_000)),
+            is_long: false,
         },
         Client {
             command: |place| redis_cli(place, &["-r", "300", "INCR", "count"]),
             check: |_, output| assert!(output.lines().count() == 300),
+            is_long: false,
         },
         Client {
             command: |place| redis_benchmark(place, &["-n", "5000", "-c", "1", "-t", "set,get"]),
             check: check_benchmark,
+            is_long: true,
         },
         Client {
             command: |place| {
@@ -169,6 +245,7 @@ const REDIS: Service = Service {
                 redis_benchmark(place, &["-n", "20000", "-c", "20", "-d", "300", "-t", tests])
             },
             check: check_benchmark,
+            is_long: true,
         },
         Client {
             command: |place| {
@@ -178,6 +255,7 @@ const REDIS: Service = Service {
                 benchmark
             },
             check: check_benchmark,
+            is_long: true,
         },
     ],
 };
@@ -198,6 +276,7 @@ const MEMCACHED: Service = Service {
     clients: &[Client {
         command: |place| command("python3", &["-c", MEMCACHED_CLIENT, &place.host, &place.port()]),
         check: |_, output| assert_eq!(output, "done\n"),
+        is_long: true,
     }],
 };
 
@@ -224,11 +303,20 @@ const IPERF3: Service = Service {
     }),
     stop: Signal::TERM,
     clients: &[
-        Client { command: |place| iperf3(place, &["-n", "200M"]), check: check_iperf3 },
-        Client { command: |place| iperf3(place, &["-n", "200M", "-R"]), check: check_iperf3 },
+        Client {
+            command: |place| iperf3(place, &["-n", "200M"]),
+            check: check_iperf3,
+            is_long: true,
+        },
+        Client {
+            command: |place| iperf3(place, &["-n", "200M", "-R"]),
+            check: check_iperf3,
+            is_long: true,
+        },
         Client {
             command: |place| iperf3(place, &["-n", "200M", "-P", "4", "-l", "1K"]),
             check: check_iperf3,
+            is_long: true,
         },
     ],
 };
@@ -276,6 +364,7 @@ fn check_pgbench(_: &Testbed, output: &str) {
     assert!(output.contains("number of failed transactions: 0 ") && output.contains("tps = "));
 }
 
+/// The server refuses to run as root. If the clients do, the two are of different users, and their connections stay on TCP.
 const POSTGRES: Service = Service {
     name: "PostgreSQL",
     prepare: initdb,
@@ -296,25 +385,34 @@ const POSTGRES: Service = Service {
                 psql(place, table)
             },
             check: |_, _| {},
+            is_long: false,
         },
         Client {
             command: |place| psql(place, "COPY (SELECT * FROM water ORDER BY n) TO STDOUT"),
             check: |_, output| assert!(output.lines().count() == 100_000),
+            is_long: false,
         },
         Client {
             command: |place| psql(place, "SELECT md5(string_agg(text, '' ORDER BY n)) FROM water"),
             check: |_, output| assert_eq!(output.trim().len(), 32),
+            is_long: false,
         },
-        Client { command: |place| pgbench(place, &["-i", "-q", "-s", "1"]), check: |_, _| {} },
+        Client {
+            command: |place| pgbench(place, &["-i", "-q", "-s", "1"]),
+            check: |_, _| {},
+            is_long: false,
+        },
         Client {
             command: |place| pgbench(place, &["-n", "-c", "4", "-j", "2", "-t", "200"]),
             check: check_pgbench,
+            is_long: false,
         },
         Client {
             command: |place| {
                 pgbench(place, &["-n", "-S", "-M", "prepared", "-c", "4", "-j", "2", "-t", "1000"])
             },
             check: check_pgbench,
+            is_long: false,
         },
     ],
 };
@@ -327,6 +425,17 @@ fn nginx_with_two_workers() {
 #[test]
 fn http_server_of_python() {
     try_service(&HTTP_SERVER);
+}
+
+#[test]
+fn node_and_libuv() {
+    try_service(&NODE);
+}
+
+#[test]
+fn programs_that_are_linked_statically() {
+    try_service(&STATIC_SERVER);
+    try_service(&STATIC_CLIENT);
 }
 
 #[test]

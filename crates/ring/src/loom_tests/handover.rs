@@ -130,11 +130,35 @@ fn what_a_reader_leaves_is_sent_again() {
         });
         let mut bytes = [0];
         let read = consumer.read(&mut bytes).unwrap().0;
-        consumer.leave();
+        assert!(consumer.leave());
         let (mut producer, next) = writer.join().unwrap();
         let mut rest = [0; 3];
         let again = producer.reclaim(0, &mut rest).unwrap();
         let all: Vec<u8> = bytes[..read].iter().chain(&rest[..again]).copied().collect();
         assert_eq!(all, (1..next).collect::<Vec<u8>>());
+    });
+}
+
+/// A writer that ends and a reader that leaves agree who delivers the rest: the ring, or the writer once more.
+#[test]
+fn an_end_and_a_reader_that_leaves_deliver_the_rest_once() {
+    explore(|| {
+        let (mut producer, mut consumer) = ring();
+        assert_eq!(producer.push(&[1]).unwrap(), 1);
+        let writer = thread::spawn(move || {
+            let sends_again = !producer.keep_reader();
+            let _ = producer.finish();
+            (producer, sends_again)
+        });
+        let reads_on = !consumer.leave();
+        let (mut producer, sends_again) = writer.join().unwrap();
+        assert_ne!(reads_on, sends_again);
+        let mut byte = [0];
+        let length = if reads_on {
+            consumer.read(&mut byte).unwrap().0
+        } else {
+            producer.reclaim(0, &mut byte).unwrap()
+        };
+        assert_eq!((length, byte), (1, [1]));
     });
 }

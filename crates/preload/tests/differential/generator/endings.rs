@@ -14,7 +14,16 @@ impl Generator {
         if self.processes.iter().any(|entry| entry.parent.as_ref() == Some(&process)) {
             return;
         }
-        // A killed process that has unread bytes answers in another way: `differences/killed_receiver`.
+        self.drain_all(&process);
+        self.call(&process, "kill");
+        if let Some(parent) = parent {
+            self.call(&parent, "child");
+        }
+        self.after_end_of(&process);
+    }
+
+    /// Before a process is killed: with unread bytes it would answer in another way, see `differences/killed_receiver`.
+    fn drain_all(&mut self, process: &str) {
         for (connection, end) in self.open_ends() {
             if let Some(holder) = self.some_holder(connection, end)
                 && holder.process == process
@@ -22,11 +31,6 @@ impl Generator {
                 self.on(&holder, format!("drain {}", holder.slot));
             }
         }
-        self.call(&process, "kill");
-        if let Some(parent) = parent {
-            self.call(&parent, "child");
-        }
-        self.after_end_of(&process);
     }
 
     fn after_end_of(&mut self, process: &str) {
@@ -80,6 +84,7 @@ impl Generator {
             return;
         }
         let (form, tag) = (self.random.pick(&["write", "send", "sendmsg", "writev"]), self.tag());
+        self.drain_all(&holder.process);
         self.on(&holder, "handle PIPE restart");
         self.on(&holder, format!("shutdown {} wr", holder.slot));
         self.end_mut(end).shut_write = true;

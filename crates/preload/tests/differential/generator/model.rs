@@ -120,6 +120,13 @@ impl Generator {
         own.map(|holder| holder.slot.clone()).collect()
     }
 
+    /// Whether bytes have arrived for a process that it has not read.
+    pub fn has_unread(&self, process: &str) -> bool {
+        let ends = self.connections.iter().flat_map(|connection| &connection.ends);
+        let of_it = |end: &End| end.holders.iter().any(|holder| holder.process == process);
+        ends.filter(|end| of_it(end)).any(|end| end.unread > 0)
+    }
+
     /// An end loses holders; without any, it is closed: with unread bytes, that resets the connection.
     pub fn lose(&mut self, lost: impl Fn(&Holder) -> bool) {
         for connection in &mut self.connections {

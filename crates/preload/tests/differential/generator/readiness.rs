@@ -134,6 +134,10 @@ impl Generator {
     /// An instance in an instance, and an instance in `poll`.
     pub fn nest_epolls(&mut self) {
         let Some(process) = self.some_process() else { return };
+        // They are found later: `differences/exclusive_with_unread_bytes`.
+        if self.has_unread(&process) {
+            return;
+        }
         let Some(inner) =
             self.epolls.iter().position(|epoll| epoll.process == process && !epoll.outer)
         else {

@@ -1,0 +1,213 @@
+//! `levada fast`, with real programs: what it shows of their connections, and how it ends.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+
+use crate::support::{Home, Ran, eventually};
+
+/// Echoes what comes on one connection, and ends with it.
+const SERVER: &str = "
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+print(listener.getsockname()[1], flush=True)
+connection = listener.accept()[0]
+while data := connection.recv(65536):
+    connection.sendall(data)
+";
+
+/// Exchanges 1000 messages, prints a line, and ends when its input does.
+const CLIENT: &str = "
+import socket, sys
+connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+for number in range(1000):
+    sent = bytes([number % 256]) * 1000
+    connection.sendall(sent)
+    received = b''
+    while len(received) < len(sent):
+        received += connection.recv(65536)
+    assert received == sent
+print('exchanged', flush=True)
+sys.stdin.read()
+";
+
+/// The library, beside the binary. It is built first, if cargo has not done so.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_BIN_EXE_levada")).parent().unwrap();
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        build.args(["build", "--quiet", "--locked", "--package", "levada-preload", "--lib"]);
+        if folder.ends_with("release") {
+            build.arg("--release");
+        }
+        build.arg("--target-dir").arg(folder.parent().unwrap());
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        folder.join("liblevada_preload.so")
+    })
+}
+
+/// A monitor of its own, which ends when this is dropped.
+struct Monitor {
+    home: Home,
+    child: Child,
+}
+
+impl Monitor {
+    fn start() -> Self {
+        let home = Home::new();
+        let mut command = home.command(["monitor"]);
+        command.env("LEVADA_FAST_SOCKET", socket_of(&home)).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening at "), "{line}");
+        Self { home, child }
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.home.command(args);
+        command.env("LEVADA_FAST_SOCKET", socket_of(&self.home));
+        command.env("LEVADA_FAST_LIBRARY", library());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// `levada fast` with options and a program, and the first line that it prints.
+    fn program(&self, options: &[&str], program: &[&str]) -> (Program, String) {
+        let mut command = self.command(&[&["fast"], options, &["--"], program].concat());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let input = child.stdin.take();
+        (Program { child, input }, line.trim().to_owned())
+    }
+
+    fn top(&self) -> Value {
+        serde_json::from_str(&self.run(&["fast", "top", "--json"]).ok()).unwrap()
+    }
+}
+
+fn socket_of(home: &Home) -> PathBuf {
+    home.path().join("run/fast.sock")
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Program {
+    /// Ends its input, and waits for its end: its exit code, and its errors.
+    fn end(mut self) -> (i32, String) {
+        drop(self.input.take());
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (self.child.wait().unwrap().code().unwrap(), errors)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn programs_exchange_over_shared_memory_and_show_it() {
+    let monitor = Monitor::start();
+    let file = monitor.home.path().join("stats.json");
+    let to_file = format!("--stats={}", file.display());
+    let (server, port) = monitor.program(&[&to_file], &["python3", "-c", SERVER]);
+    let (client, line) = monitor.program(&["--stats"], &["python3", "-c", CLIENT, &port]);
+    assert_eq!(line, "exchanged");
+
+    let top = monitor.top();
+    let processes = top["processes"].as_array().unwrap();
+    let open = processes.iter().flat_map(|process| process["connections"].as_array().unwrap());
+    let on_rings: Vec<&Value> = open.filter(|connection| connection["mode"] == "ring").collect();
+    assert_eq!(on_rings.len(), 2, "{top}");
+    let address = format!("127.0.0.1:{port}");
+    let named = |end: &str| on_rings.iter().any(|connection| connection[end] == *address);
+    assert!(named("local") && named("remote"), "{top}");
+    let table = monitor.run(&["fast", "top"]).ok();
+    assert!(table.contains(&address) && table.contains("ring"), "{table}");
+
+    let (code, errors) = client.end();
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("bytes through rings: "), "{errors}");
+    let (code, errors) = server.end();
+    assert_eq!((code, errors.as_str()), (0, ""));
+    let stats: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(stats["closed"]["upgraded"], 1, "{stats}");
+    let carried: u64 = ["ring_in", "ring_out", "tcp_in", "tcp_out"]
+        .map(|name| stats["traffic"][name].as_u64().unwrap())
+        .iter()
+        .sum();
+    assert_eq!(carried, 2_000_000, "{stats}");
+    assert!(stats["ring_share"].as_f64().unwrap() > 0.5, "{stats}");
+    eventually("nothing is shown of ended programs", || {
+        monitor.top()["processes"].as_array().unwrap().is_empty()
+    });
+}
+
+#[test]
+fn a_connection_to_a_program_that_is_not_fast_stays_on_tcp_and_says_why() {
+    let monitor = Monitor::start();
+    let mut server =
+        Command::new("python3").args(["-c", SERVER]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut port = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut port).unwrap();
+    let program = ["python3", "-c", CLIENT, port.trim()];
+    let (client, line) = monitor.program(&["--stats"], &program);
+    assert_eq!(line, "exchanged");
+    let (code, errors) = client.end();
+    assert_eq!(code, 0, "{errors}");
+    assert!(errors.contains("0.0 % of all"), "{errors}");
+    server.wait().unwrap();
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_program() {
+    let monitor = Monitor::start();
+    for options in [&["fast", "--"][..], &["fast", "--stats", "--"]] {
+        let run = |program: &[&str]| monitor.run(&[options, program].concat());
+        assert_eq!(run(&["sh", "-c", "exit 7"]).code, 7);
+        assert_eq!(run(&["printf", "%s", "as it is"]).stdout, "as it is");
+        run(&["/no/such/program"]).fails(120, "/no/such/program");
+    }
+    let killed = monitor.run(&["fast", "--stats", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(killed.code, 128 + 15, "{}", killed.stderr);
+    monitor.run(&["fast"]).fails(2, "PROGRAM");
+}
+
+/// A program whose input is more than what `levada fast` is started with reads all of it.
+#[test]
+fn standard_streams_are_those_of_the_program() {
+    let monitor = Monitor::start();
+    let mut command = monitor.command(&["fast", "--stats", "--", "cat"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let sent = vec![b'w'; 1_000_000];
+    let bytes = sent.clone();
+    let writer = std::thread::spawn(move || input.write_all(&bytes).unwrap());
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    assert!(output.status.success() && output.stdout == sent);
+}

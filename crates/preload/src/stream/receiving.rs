@@ -1,0 +1,185 @@
+//! Receiving.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use levada_ring::Waiter;
+use libc::{c_int, iovec};
+
+use super::Outcome;
+use super::end::{append_from_tcp, ended, may_have_ended};
+use super::kernel::receive_in_kernel;
+use super::start::{get_ready, receive_at_the_start, take};
+use super::waiting::{Wait, deadline_of, sleep};
+use crate::connection::{Connection, Path, Phase};
+use crate::pieces::Sink;
+use crate::table::Entry;
+use crate::{demote, errno, monitor, pieces, spin, tcp};
+
+/// Flags of calls that a ring has an answer to.
+const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
+    | libc::MSG_TRUNC
+    | libc::MSG_DONTWAIT
+    | libc::MSG_WAITALL
+    | libc::MSG_NOSIGNAL
+    | libc::MSG_CMSG_CLOEXEC;
+
+/// Receives into `pieces`. `real` makes the program's own call in the kernel.
+pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
+    if entry.connection.phase() != Phase::Paired {
+        return receive_in_kernel(entry, flags, real);
+    }
+    if flags & !RECEIVE_FLAGS != 0 {
+        // Urgent data, or errors: they never come by a ring.
+        return real();
+    }
+    if flags & libc::MSG_WAITALL != 0 && flags & (libc::MSG_PEEK | libc::MSG_DONTWAIT) == 0 {
+        return receive_all(entry, pieces, flags & !libc::MSG_WAITALL);
+    }
+    receive_some(entry, pieces, flags, real)
+}
+
+/// MSG_WAITALL, by several calls: one in the kernel would not end when the peer goes on with the ring.
+fn receive_all(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
+    let total = Sink::new(pieces).room();
+    let mut done = 0;
+    loop {
+        let rest = pieces::behind(pieces, done);
+        let received = receive_some(entry, &rest, flags, || tcp::receive(entry.fd, &rest, flags));
+        if received <= 0 {
+            return if done > 0 { done.cast_signed() } else { received };
+        }
+        done += received.unsigned_abs();
+        let nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
+        if done >= total || nonblocking {
+            return done.cast_signed();
+        }
+    }
+}
+
+/// Receives what is there, or comes first.
+fn receive_some(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
+    let connection = entry.connection;
+    loop {
+        match connection.inbound_path() {
+            Path::Tcp => {
+                get_ready(entry);
+                if connection.inbound_path() == Path::Tcp {
+                    return receive_in_kernel(entry, flags, real);
+                }
+            }
+            Path::Ready => {
+                if let Some(received) = receive_at_the_start(entry, pieces, flags, &real) {
+                    return received;
+                }
+            }
+            Path::Ring => match receive_from_ring(entry, pieces, flags) {
+                Outcome::Done(received) => return received,
+                Outcome::NotRing => {}
+            },
+            Path::Back => return receive_in_kernel(entry, flags, real),
+        }
+    }
+}
+
+fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
+    let connection = entry.connection;
+    let mut sink = Sink::new(pieces);
+    if sink.is_empty() {
+        return Outcome::Done(0);
+    }
+    let nonblocking =
+        flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
+    let all = flags & libc::MSG_WAITALL != 0 && !nonblocking;
+    let mut deadline = None;
+    loop {
+        let Some(mut inbound) = connection.lock_inbound() else {
+            return Outcome::NotRing;
+        };
+        if inbound.path() != Path::Ring {
+            return if sink.done() > 0 {
+                Outcome::Done(sink.done() as isize)
+            } else {
+                Outcome::NotRing
+            };
+        }
+        if inbound.peer_has_left() && connection.outbound_path() == Path::Ring {
+            drop(inbound);
+            demote::honour_leave(entry);
+            continue;
+        }
+        if flags & libc::MSG_PEEK != 0 {
+            sink = Sink::new(pieces);
+        }
+        let result = take(&mut inbound, &mut sink, flags);
+        let Ok(waiter) = result else {
+            drop(inbound);
+            return Outcome::Done(demote::corrupt(entry));
+        };
+        let finished = sink.done() == 0 && inbound.consumer().is_finished();
+        if finished && inbound.consumer().readable() == Ok(0) {
+            inbound.set_path(Path::Back);
+            return Outcome::NotRing;
+        }
+        drop(inbound);
+        monitor::ring(connection, waiter);
+        if sink.done() > 0 && (!all || sink.is_full()) {
+            let received = append_from_tcp(entry, pieces, flags, sink.done());
+            return count_received(connection, flags, sink.done(), received);
+        }
+        if connection.read_shut.load(Ordering::Relaxed) != 0 {
+            return Outcome::Done(0);
+        }
+        if nonblocking {
+            if !may_have_ended(connection) || !ended(entry) {
+                return Outcome::Done(errno::fail(libc::EAGAIN));
+            }
+            continue;
+        }
+        let deadline = *deadline.get_or_insert_with(|| deadline_of(entry.fd, libc::SO_RCVTIMEO));
+        match wait_for_bytes(entry, deadline) {
+            Wait::Again => {}
+            Wait::Over(_) if sink.done() > 0 => {
+                return count_received(connection, flags, sink.done(), sink.done());
+            }
+            Wait::Over(number) => return Outcome::Done(errno::fail(number)),
+        }
+    }
+}
+
+/// Counts what came by the ring; the call returns all that was received.
+fn count_received(connection: &Connection, flags: c_int, by_ring: usize, all: usize) -> Outcome {
+    if flags & libc::MSG_PEEK == 0 {
+        let counters = &connection.record.counters;
+        counters.ring_in.fetch_add(by_ring as u64, Ordering::Relaxed);
+        counters.messages.fetch_add(1, Ordering::Relaxed);
+    }
+    Outcome::Done(all.cast_signed())
+}
+
+fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
+    let connection = entry.connection;
+    let direction = &connection.inbound;
+    let looked = spin::look(&direction.spin, || {
+        connection.lock_inbound().is_none_or(|mut inbound| {
+            inbound.path() != Path::Ring
+                || inbound.consumer().readable() != Ok(0)
+                || inbound.consumer().is_finished()
+        })
+    });
+    if looked {
+        return Wait::Again;
+    }
+    let prepare = || {
+        let mut inbound =
+            connection.lock_inbound().filter(|inbound| inbound.path() == Path::Ring)?;
+        let consumer = inbound.consumer();
+        (consumer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| consumer.sleeper())
+    };
+    let awake = || {
+        if let Some(mut inbound) = connection.lock_inbound() {
+            inbound.consumer().awake();
+        }
+    };
+    sleep(entry, direction, deadline, prepare, awake)
+}

@@ -1,0 +1,96 @@
+//! Sleeping until the peer has done something.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use levada_ring::{Half, Sleep, Sleeper};
+use libc::c_int;
+
+use super::end::ended;
+use crate::connection::Direction;
+use crate::table::Entry;
+use crate::{demote, spin, tcp};
+
+/// How long to sleep before looking at TCP: a killed peer rings no bell.
+const SLICE: Duration = Duration::from_secs(1);
+/// Between looks, when another thread already sleeps on the same direction.
+pub const CROWDED: Duration = Duration::from_millis(1);
+
+/// How a wait ended.
+pub enum Wait {
+    /// The caller looks again.
+    Again,
+    /// The call fails with this number.
+    Over(c_int),
+}
+
+/// `None` for a wait without end.
+pub fn deadline_of(fd: c_int, option: c_int) -> Option<Instant> {
+    tcp::timeout(fd, option).and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
+/// Sleeps on a direction, unless `prepare` finds that there is something to do; `awake` follows.
+pub fn sleep(
+    entry: Entry,
+    direction: &Direction,
+    deadline: Option<Instant>,
+    prepare: impl FnOnce() -> Option<Sleeper<Half>>,
+    awake: impl FnOnce(),
+) -> Wait {
+    let connection = entry.connection;
+    if !claim(&direction.sleeper) {
+        return crowded(deadline);
+    }
+    let wait = prepare().map_or(Wait::Again, |word| {
+        let start = Instant::now();
+        let (slice, last) = slice_until(deadline);
+        let woken = word.sleep(slice, deadline.is_none());
+        spin::slept(&direction.spin, start.elapsed());
+        connection.record.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        after_sleep(entry, woken, last)
+    });
+    awake();
+    direction.sleeper.store(0, Ordering::Release);
+    if connection.holders.load(Ordering::Relaxed) == 0 {
+        connection.end(entry.number);
+    }
+    wait
+}
+
+/// The time of the next sleep, and whether the deadline is at its end.
+fn slice_until(deadline: Option<Instant>) -> (Duration, bool) {
+    let left =
+        deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
+    (left.min(SLICE), deadline.is_some() && left <= SLICE)
+}
+
+fn after_sleep(entry: Entry, woken: Sleep, last: bool) -> Wait {
+    match woken {
+        Sleep::Interrupted => Wait::Over(libc::EINTR),
+        Sleep::TimedOut if last => Wait::Over(libc::EAGAIN),
+        Sleep::TimedOut => {
+            ended(entry);
+            demote::honour_leave(entry);
+            demote::forget_dead_reader(entry);
+            Wait::Again
+        }
+        Sleep::Woken => {
+            demote::honour_leave(entry);
+            Wait::Again
+        }
+    }
+}
+
+fn claim(sleeper: &AtomicU32) -> bool {
+    let own = crate::process::thread();
+    sleeper.compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+/// Another thread sleeps on this direction already.
+fn crowded(deadline: Option<Instant>) -> Wait {
+    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        return Wait::Over(libc::EAGAIN);
+    }
+    std::thread::sleep(CROWDED);
+    Wait::Again
+}
