@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use libc::{c_int, epoll_event, sigset_t};
 
 pub use registry::{
-    after_fork, before_fork, closing, control, created, is_known, is_registered, is_unsupported,
-    moved, nest, restore,
+    after_fork, before_fork, changed, closing, control, created, is_known, is_registered,
+    is_unsupported, moved, nest, restore,
 };
 
 use crate::lock::Guarded;

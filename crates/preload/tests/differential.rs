@@ -27,6 +27,8 @@ use generator::generate;
 use run::{LATE, Record, STEP_TIMEOUT, run};
 use script::{Script, Step};
 
+use crate::library::in_full;
+
 /// Scripts that run at the same time: most of a run is waiting.
 const AT_ONCE: usize = 6;
 
@@ -181,7 +183,7 @@ fn generated_scripts_answer_the_same() {
     if let Some(seed) = number("LEVADA_SCRIPT_SEED") {
         return compare_all(seed..=seed);
     }
-    let count = number("LEVADA_SCRIPT_COUNT").unwrap_or(60);
+    let count = number("LEVADA_SCRIPT_COUNT").unwrap_or(if in_full() { 300 } else { 60 });
     let first = number("LEVADA_SCRIPT_FIRST").unwrap_or(1);
     compare_all(first..first + count);
 }

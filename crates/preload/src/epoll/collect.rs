@@ -14,6 +14,9 @@ const ALWAYS: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 const ENDS: u32 = ALWAYS | libc::EPOLLRDHUP as u32;
 /// Between looks, if there is no bell.
 const WITHOUT_BELL: Duration = Duration::from_millis(1);
+/// Once shown, it is for ever.
+const HUP: u32 = libc::EPOLLHUP as u32;
+const IN: u32 = (libc::EPOLLIN | libc::EPOLLRDNORM | libc::EPOLLRDHUP) as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
 
 /// Whose an event of the kernel is.
@@ -76,6 +79,8 @@ impl Epoll {
                 kept += 1;
             }
         }
+        // What is ready now may be ready again at the next call.
+        self.ask_kernel |= kept > 0;
         kept
     }
 
@@ -188,12 +193,15 @@ impl Member {
         if self.disabled || !self.by_ring {
             return 0;
         }
-        let ready = self.by_ring() & self.events & EVENTS;
+        let ready = (self.by_ring() | self.ends & HUP) & (self.events & EVENTS | HUP);
         if ready == 0 || self.events & EDGE == 0 {
             return ready;
         }
         let has_room = ready & OUT != 0 && self.was_full();
-        let moved = self.edge.is_none_or(|edge| edge != readiness::position(self.entry));
+        // What comes is no news for a program that waits for room only.
+        let moved = self
+            .edge
+            .is_none_or(|edge| self.events & IN != 0 && edge != readiness::position(self.entry));
         if moved || has_room { ready } else { 0 }
     }
 

@@ -62,8 +62,8 @@ pub struct Epoll {
     pub sleepers: u32,
     /// It is in another epoll, or has a second descriptor: its connections stay on TCP.
     nested: bool,
-    /// A connection was registered since the last wait: the kernel has not been asked about it.
-    is_new: bool,
+    /// The kernel is to be asked first at the next wait: it had something at the last one, or a connection was registered or shut since.
+    pub ask_kernel: bool,
 }
 
 type Shared = Guarded<Epoll>;
@@ -139,7 +139,7 @@ impl Epoll {
             kernel_first |= half;
             any |= by_ring;
         }
-        let found = any.then_some(kernel_first || std::mem::take(&mut self.is_new));
+        let found = any.then_some(kernel_first || std::mem::take(&mut self.ask_kernel));
         if found.is_some() {
             self.register_bell(epoll);
         }
@@ -301,7 +301,7 @@ fn note(epoll: c_int, shared: &Shared, new: Member) {
             Some(place) => state.members[place] = new,
             None => state.members.push(new),
         }
-        state.is_new |= known.is_none();
+        state.ask_kernel |= known.is_none();
         state.wake_sleepers(place);
     });
 }
@@ -363,6 +363,13 @@ pub fn moved(entry: Entry) {
             state.wake_sleepers(place);
         }
     });
+}
+
+/// The program has changed a connection in a way that the kernel reports.
+pub fn changed(entry: Entry) {
+    if let Some(shared) = place(entry).and_then(find) {
+        shared.with(|state| state.ask_kernel = true);
+    }
 }
 
 /// Gives the kernel the program's events back, for a connection that is on TCP again.

@@ -6,7 +6,7 @@ use levada_ring::Waiter;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::connection::Phase;
-use crate::{demote, errno, lifecycle, monitor, real, table, tcp};
+use crate::{demote, epoll, errno, lifecycle, monitor, real, table, tcp};
 
 /// See socket(2).
 #[unsafe(no_mangle)]
@@ -93,6 +93,9 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         && matches!(how, libc::SHUT_WR | libc::SHUT_RDWR)
     {
         entry.connection.write_shut.store(1, Ordering::Relaxed);
+    }
+    if let Some(entry) = entry {
+        epoll::changed(entry);
     }
     if let Some(entry) = entry
         && code == 0

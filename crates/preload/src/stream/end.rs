@@ -15,7 +15,7 @@ pub fn append_from_tcp(entry: Entry, pieces: &[iovec], flags: c_int, done: usize
     let peeks = flags & libc::MSG_PEEK != 0;
     // A peek leaves the bytes in the ring: what it has seen may be all of them.
     let over = if peeks { is_read_out(entry, done as u64) } else { leave_finished_ring(entry) };
-    if flags & libc::MSG_TRUNC != 0 || !over {
+    if !over {
         return done;
     }
     let rest = pieces::behind(pieces, done);

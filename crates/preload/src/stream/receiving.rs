@@ -116,14 +116,14 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
             drop(inbound);
             return Outcome::Done(demote::corrupt(entry));
         };
-        let finished = sink.done() == 0 && inbound.consumer().is_finished();
-        if finished && inbound.consumer().readable() == Ok(0) {
+        let finished = inbound.consumer().is_finished();
+        if finished && sink.done() == 0 && inbound.consumer().readable() == Ok(0) {
             inbound.set_path(Path::Back);
             return Outcome::NotRing;
         }
         drop(inbound);
         monitor::ring(connection, waiter);
-        if sink.done() > 0 && (!all || sink.is_full()) {
+        if sink.done() > 0 && (!all || sink.is_full() || finished) {
             let received = append_from_tcp(entry, pieces, flags, sink.done());
             return count_received(connection, flags, sink.done(), received);
         }

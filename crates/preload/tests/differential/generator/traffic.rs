@@ -185,8 +185,9 @@ impl Generator {
     /// Whether the call took the flags.
     fn receive_once(&mut self, holder: &Holder, length: usize, flags: &str) -> bool {
         let form = match self.random.below(60) {
-            0 => "splice",
-            1..3 => "preadv2",
+            // More may come in two calls.
+            0 if length <= 16_000 => "splice",
+            0..3 => "preadv2",
             3 => "read_chk",
             4 => "recv_chk",
             5..7 if flags == "-" => return self.receive_messages(holder, length),
