@@ -162,23 +162,13 @@ pub fn duplicated(from: c_int, to: c_int) {
 /// The program becomes another one, and hands its inheritable connections to it. The others end if no one else has them, and the
 /// kernel has to know what is unread.
 pub fn before_exec() {
-    let ends = process::owns_tables();
-    hand_over(|entry, inherited| {
-        inherited || ends && entry.connection.holders.load(Ordering::Relaxed) == 1
-    });
-}
-
-/// The program starts another one, which gets its inheritable connections.
-pub fn before_spawn() {
-    hand_over(|_, inherited| inherited);
-}
-
-fn hand_over(is_handed: impl Fn(&Entry, bool) -> bool) {
     let saved = errno::last();
+    let ends = process::owns_tables();
     let handed = table::entries().filter(|entry| {
         // SAFETY: the command takes no argument.
         let flags = unsafe { crate::real::fcntl64(entry.fd, libc::F_GETFD, 0) };
-        flags >= 0 && is_handed(entry, flags & libc::FD_CLOEXEC == 0)
+        let alone = entry.connection.holders.load(Ordering::Relaxed) == 1;
+        flags >= 0 && (flags & libc::FD_CLOEXEC == 0 || ends && alone)
     });
     demote::all(&handed.collect::<Vec<_>>(), Reason::Handed);
     errno::set(saved);

@@ -90,8 +90,6 @@ real! {
     execv(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execvp(path: *const c_char, arguments: *const *const c_char) -> c_int;
     execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const libc::posix_spawn_file_actions_t, attributes: *const libc::posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
-    posix_spawnp(pid: *mut libc::pid_t, file: *const c_char, actions: *const libc::posix_spawn_file_actions_t, attributes: *const libc::posix_spawnattr_t, arguments: *const *mut c_char, environment: *const *mut c_char) -> c_int;
     posix_spawn_file_actions_adddup2(actions: *mut libc::posix_spawn_file_actions_t, fd: c_int, to: c_int) -> c_int;
     _exit(status: c_int) -> !;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;

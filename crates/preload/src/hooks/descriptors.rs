@@ -206,36 +206,6 @@ unsafe extern "C-unwind" fn execvpe(
     unsafe { real::execvpe(path, arguments, environment) }
 }
 
-/// See posix_spawn(3), whose child is not seen otherwise.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn posix_spawn(
-    pid: *mut libc::pid_t,
-    path: *const c_char,
-    actions: *const libc::posix_spawn_file_actions_t,
-    attributes: *const libc::posix_spawnattr_t,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    lifecycle::before_spawn();
-    // SAFETY: as the program promises.
-    unsafe { real::posix_spawn(pid, path, actions, attributes, arguments, environment) }
-}
-
-/// See posix_spawn(3).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn posix_spawnp(
-    pid: *mut libc::pid_t,
-    file: *const c_char,
-    actions: *const libc::posix_spawn_file_actions_t,
-    attributes: *const libc::posix_spawnattr_t,
-    arguments: *const *mut c_char,
-    environment: *const *mut c_char,
-) -> c_int {
-    lifecycle::before_spawn();
-    // SAFETY: as the program promises.
-    unsafe { real::posix_spawnp(pid, file, actions, attributes, arguments, environment) }
-}
-
 /// See posix_spawn_file_actions_adddup2(3): the descriptor is for another program.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
