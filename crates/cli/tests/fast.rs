@@ -1,8 +1,10 @@
 //! `levada fast`, with real programs: what it shows of their connections, and how it ends.
 
+mod faults;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
@@ -40,7 +42,7 @@ print('sent', total, file=sys.stderr)
 ";
 
 /// The library, beside the binary. It is built first, if cargo has not done so.
-fn library() -> &'static Path {
+pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
         let folder = Path::new(env!("CARGO_BIN_EXE_levada")).parent().unwrap();
@@ -64,13 +66,28 @@ struct Monitor {
 impl Monitor {
     fn start() -> Self {
         let home = Home::new();
+        Self { child: Self::listening(&home), home }
+    }
+
+    /// Kills it.
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts it again.
+    fn restart(&mut self) {
+        self.child = Self::listening(&self.home);
+    }
+
+    fn listening(home: &Home) -> Child {
         let mut command = home.command(["monitor"]);
-        command.env("LEVADA_FAST_SOCKET", socket_of(&home)).stderr(Stdio::piped());
+        command.env("LEVADA_FAST_SOCKET", socket_of(home)).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("listening at "), "{line}");
-        Self { home, child }
+        child
     }
 
     fn command(&self, args: &[&str]) -> Command {
@@ -89,10 +106,11 @@ impl Monitor {
         let mut command = self.command(&[&["fast"], options, &["--"], program].concat());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
         let input = child.stdin.take();
-        (Program { child, input }, line.trim().to_owned())
+        let mut program = Program { child, input, output };
+        let line = program.line();
+        (program, line)
     }
 
     fn top(&self) -> Value {
@@ -114,9 +132,22 @@ impl Drop for Monitor {
 struct Program {
     child: Child,
     input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
 }
 
 impl Program {
+    /// The next line that it prints; empty at its end.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    /// Sends it an empty line.
+    fn go_on(&mut self) {
+        self.input.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
     /// Ends its input, and waits for its end: its exit code, and its errors.
     fn end(mut self) -> (i32, String) {
         drop(self.input.take());
@@ -202,6 +233,46 @@ fn the_exit_code_is_that_of_the_program() {
     let killed = monitor.run(&["fast", "--stats", "--", "sh", "-c", "kill -TERM $$"]);
     assert_eq!(killed.code, 128 + 15, "{}", killed.stderr);
     monitor.run(&["fast"]).fails(2, "PROGRAM");
+}
+
+/// Runs a command on a terminal of seven lines until it has drawn its screen twice, then presses Ctrl-C, and prints what was drawn.
+const TERMINAL: &str = "
+import fcntl, os, pty, struct, sys, termios
+process, terminal = pty.fork()
+if process == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack('HHHH', 7, 200, 0, 0))
+drawn = b''
+while drawn.count(b'\\x1b[H\\x1b[J') < 3:
+    drawn += os.read(terminal, 65536)
+os.write(terminal, b'\\x03')
+try:
+    while more := os.read(terminal, 65536):
+        drawn += more
+except OSError:
+    pass
+sys.stdout.buffer.write(drawn)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+";
+
+#[test]
+fn top_on_a_terminal_is_drawn_again_until_ctrl_c() {
+    let monitor = Monitor::start();
+    let (server, port) = monitor.program(&[], &["python3", "-c", SERVER]);
+    let (client, line) = monitor.program(&[], &["python3", "-c", CLIENT, &port]);
+    assert_eq!(line, "exchanged");
+    let mut command = Command::new("python3");
+    command.args(["-c", TERMINAL, env!("CARGO_BIN_EXE_levada"), "fast", "top"]);
+    command.env("LEVADA_FAST_SOCKET", socket_of(&monitor.home)).stdin(Stdio::null());
+    let drawn = Ran::from(command.output().unwrap()).ok();
+    // The last screen was not drawn to its end.
+    let screen = drawn.rsplit("\u{1b}[H\u{1b}[J").nth(1).unwrap();
+    // The listening socket and one of the two ends have room on the screen.
+    assert!(
+        screen.contains(&format!("127.0.0.1:{port}")) && screen.contains("and 1 more"),
+        "{drawn}"
+    );
+    assert_eq!((client.end().0, server.end().0), (0, 0));
 }
 
 /// A program whose input is more than what `levada fast` is started with reads all of it.

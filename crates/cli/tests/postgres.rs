@@ -1,4 +1,4 @@
-//! PostgreSQL behind `levada forward`, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
+//! PostgreSQL behind `levada forward`, and with fast sockets, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,6 +28,11 @@ const PORT: &str = "5432";
 
 impl Postgres {
     fn start() -> Self {
+        Self::start_by(unprivileged)
+    }
+
+    /// Starts the server by a command that `by` makes of its path.
+    fn start_by(by: impl Fn(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // The user of the server needs access to its socket and data.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -45,7 +50,7 @@ impl Postgres {
         let made = initdb.arg(&data).stdout(Stdio::null()).output().unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let host = own_loopback();
-        let mut postgres = unprivileged(&bin.join("postgres"));
+        let mut postgres = by(&bin.join("postgres"));
         let listen = format!("listen_addresses={host}");
         postgres.args(["-c", "fsync=off", "-c", &listen, "-p", PORT, "-k"]);
         postgres.arg(folder.path()).arg("-D").arg(&data);
@@ -152,4 +157,82 @@ fn psql_works_through_a_forward() {
     let ended = postgres.psql(OsStr::new("127.0.0.1"), port, mine);
     assert!(String::from_utf8_lossy(&ended.stderr).contains("terminating connection"));
     drop((to_tcp, to_unix));
+}
+
+/// `levada` and its library where any user can read them, and a monitor of the unprivileged user.
+struct Fast {
+    folder: TempDir,
+    monitor: Child,
+}
+
+impl Fast {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        for file in [Path::new(env!("CARGO_BIN_EXE_levada")), crate::fast::library()] {
+            fs::copy(file, folder.path().join(file.file_name().unwrap())).unwrap();
+        }
+        let run = folder.path().join("run");
+        fs::create_dir(&run).unwrap();
+        fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
+        if rustix::process::geteuid().is_root() {
+            let user = UNPRIVILEGED.parse().unwrap();
+            std::os::unix::fs::chown(&run, Some(user), Some(user)).unwrap();
+        }
+        let monitor = Self::levada(&folder, &["monitor"]).stderr(Stdio::null()).spawn().unwrap();
+        let fast = Self { folder, monitor };
+        eventually("the monitor listens", || run.join("levada/fast.sock").exists());
+        fast
+    }
+
+    fn levada(folder: &TempDir, args: &[&str]) -> Command {
+        let mut command = unprivileged(&folder.path().join("levada"));
+        command.args(args).env("XDG_RUNTIME_DIR", folder.path().join("run"));
+        command
+    }
+
+    /// A program with fast sockets.
+    fn program(&self, options: &[&str], program: &Path) -> Command {
+        let mut command = Self::levada(&self.folder, &[&["fast"], options, &["--"]].concat());
+        command.arg(program);
+        command
+    }
+}
+
+impl Drop for Fast {
+    fn drop(&mut self) {
+        let _ = self.monitor.kill();
+        let _ = self.monitor.wait();
+    }
+}
+
+/// The part of all bytes that rings carry at least. They carry 99 % when nothing else runs; here many programs do.
+const LEAST: f64 = 0.5;
+
+#[test]
+fn pgbench_works_over_fast_sockets() {
+    if !in_full() {
+        eprintln!("skipped: needs LEVADA_TEST_FULL");
+        return;
+    }
+    let fast = Fast::start();
+    let postgres = Postgres::start_by(|program| fast.program(&[], program));
+    let stats = fast.folder.path().join("run/stats.json");
+    let pgbench = |options: &[&str]| {
+        let to_file = format!("--stats={}", stats.display());
+        let mut command = fast.program(&[&to_file], &postgres.bin.join("pgbench"));
+        command.args(options).args(["-U", "water", "-h", &postgres.host, "-p", PORT, "postgres"]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    pgbench(&["-i", "-q", "-s", "1"]);
+    for transactions in [&["-t", "300"][..], &["-S", "-M", "prepared", "-t", "3000"]] {
+        let printed = pgbench(&[&["-n", "-c", "4", "-j", "2"], transactions].concat());
+        assert!(printed.contains("number of failed transactions: 0 "), "{printed}");
+        let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+        let share = stats["ring_share"].as_f64().unwrap();
+        eprintln!("{transactions:?}: {share} of all bytes through rings");
+        assert!(share >= LEAST, "{stats}");
+    }
 }

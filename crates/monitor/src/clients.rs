@@ -1,17 +1,20 @@
 //! The clients, and what becomes of their requests.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use levada_ring::wire::{Refusal, Response};
-use levada_ring::{Segment, Side};
+use levada_ring::{Account, Segment, Side, records};
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 
 use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
 use crate::identity::Endpoints;
 use crate::request::{Hello, Received};
+use crate::server::Options;
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time. Further ones are closed, and stay on TCP.
@@ -32,38 +35,47 @@ pub struct Clients {
     /// Clients that wait for the list of a run.
     lists: Vec<(u32, u64)>,
     kept: VecDeque<Shown>,
+    account: Account,
+    account_file: Arc<OwnedFd>,
 }
 
 impl Clients {
     /// Without clients. They are added to `epoll`, by their numbers, which have 32 bits.
-    pub fn new(epoll: Arc<OwnedFd>, offer_timeout: Duration) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// Those of memfd_create(2) and mmap(2).
+    pub fn new(epoll: Arc<OwnedFd>, options: Options) -> Result<Self, Errno> {
+        let (account_file, account) = Account::create(options.memory)?;
+        Ok(Self {
             epoll,
             connections: HashMap::new(),
-            next: 0,
-            state: State::new(offer_timeout),
+            next: random(),
+            state: State::new(options.offer_timeout),
             unhandled: VecDeque::new(),
             lists: Vec::new(),
             kept: VecDeque::new(),
-        }
+            account,
+            account_file: Arc::new(account_file),
+        })
     }
 
-    /// Adds a client; closes it if there are too many.
-    pub fn add(&mut self, socket: OwnedFd) {
+    /// Adds a client, and returns its number; closes it if there are too many.
+    pub fn add(&mut self, socket: OwnedFd) -> Option<u32> {
         if self.connections.len() >= CLIENTS {
-            return;
+            return None;
         }
         loop {
             self.next = self.next.wrapping_add(1);
-            if !self.connections.contains_key(&self.next) {
+            // 0 stands for the process itself, see `Response::Paired`.
+            if self.next != 0 && !self.connections.contains_key(&self.next) {
                 break;
             }
         }
         let number = EventData::new_u64(self.next.into());
-        if epoll::add(&self.epoll, &socket, number, EventFlags::IN).is_ok() {
-            self.connections.insert(self.next, Connection::new(socket));
-            self.state.join(self.next);
-        }
+        epoll::add(&self.epoll, &socket, number, EventFlags::IN).ok()?;
+        self.connections.insert(self.next, Connection::new(socket));
+        self.state.join(self.next);
+        Some(self.next)
     }
 
     /// Reads what a client has sent, and sends what waits for it.
@@ -167,6 +179,10 @@ impl Clients {
         if let Some(connection) = connection {
             connection.process = process;
         }
+        if is_process {
+            let account = vec![Arc::clone(&self.account_file)];
+            self.respond(client, Outgoing::new(Response::Welcome, account));
+        }
         is_process
     }
 
@@ -230,9 +246,10 @@ impl Clients {
         if bells {
             let process = self.connections.get(&peer).and_then(|peer| peer.process.as_ref());
             let Some(process) = process else { return false };
-            descriptors.extend(process.bells.iter().cloned());
+            descriptors.extend(process.waking.iter().cloned());
         }
         let connection = offer.connection;
+        let peer = if peer == offer.client { 0 } else { peer };
         let paired = Response::Paired { connection, side, peer, bells };
         self.respond(offer.client, Outgoing::new(paired, descriptors))
     }
@@ -285,6 +302,9 @@ impl Clients {
             self.respond(peer, Outgoing::new(Response::Gone { peer: client }, Vec::new()));
         }
         self.lists.retain(|(waiting, _)| *waiting != client);
+        if connection.process.is_some() {
+            self.account.set(self.memory());
+        }
         if let Some(process) = connection.process
             && self.is_watched(process.shown.run)
         {
@@ -300,6 +320,14 @@ impl Clients {
             kept.retain(|shown| self.is_watched(shown.run));
             self.kept = kept;
         }
+    }
+
+    /// What the rings of all processes take, as they say. A process and its forked children have one file.
+    fn memory(&self) -> u64 {
+        let processes = self.connections.values().filter_map(|one| one.process.as_ref());
+        let files: HashMap<_, _> =
+            processes.map(|process| (process.shown.inode, &process.shown.records)).collect();
+        files.into_values().map(|file| records::memory(&**file)).fold(0, u64::saturating_add)
     }
 
     fn is_watched(&self, run: u64) -> bool {
@@ -322,4 +350,9 @@ impl Clients {
             flags,
         );
     }
+}
+
+/// A monitor that is started again gives other numbers: processes know those that the one before gave to their peers.
+fn random() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
 }

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use levada_ring::wire::{BELLS, LENGTH, Response};
+use levada_ring::wire::{LENGTH, Response, WAKING};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -36,8 +36,8 @@ impl Outgoing {
 pub struct Process {
     /// What it shows.
     pub shown: Shown,
-    /// Its eventfds.
-    pub bells: [Arc<OwnedFd>; BELLS],
+    /// What wakes it, for its peers.
+    pub waking: [Arc<OwnedFd>; WAKING],
 }
 
 /// What a process shows of its connections.
@@ -174,9 +174,9 @@ impl TryFrom<Hello> for Process {
 
     fn try_from(hello: Hello) -> Result<Self, Errno> {
         let file = rustix::fs::fstat(&hello.records)?;
-        let Hello { run, pid, records, bells } = hello;
+        let Hello { run, pid, records, waking } = hello;
         let shown =
             Shown { run, pid, records: Arc::new(records), inode: (file.st_dev, file.st_ino) };
-        Ok(Self { shown, bells: bells.map(Arc::new) })
+        Ok(Self { shown, waking: waking.map(Arc::new) })
     }
 }

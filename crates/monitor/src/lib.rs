@@ -3,7 +3,7 @@
 //! There is one monitor for each user, at [`socket_path`]. A process whose sockets are fast connects to it, and offers each
 //! socket that may leave TCP. The monitor reads both addresses of an offered socket from the kernel, closes it, and looks for an
 //! offer with the same addresses the other way round, in the same network namespace. Both ends then get the file of one
-//! [segment](levada_ring::Segment), and processes that meet for the first time the eventfds of each other. After that the
+//! [segment](levada_ring::Segment), and processes that meet for the first time what wakes the other. After that the
 //! monitor has no part in the connection: it keeps no descriptor of it, and may end.
 //!
 //! It serves processes of its own user only, never waits for a client, and sleeps without a timer unless an offer is pending.

@@ -4,7 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use levada_ring::wire::{BELLS, LENGTH};
+use levada_ring::wire::{LENGTH, WAKING};
 use rustix::cmsg_space;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -12,8 +12,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Descriptors of one packet: those of a process that introduces itself, or of a segment with the eventfds of the peer.
-pub const DESCRIPTORS: usize = 1 + BELLS;
+/// Descriptors of one packet: those of a process that introduces itself, or of a segment with what wakes the peer.
+pub const DESCRIPTORS: usize = 1 + WAKING;
 
 /// A packet with its descriptors.
 #[derive(Debug)]

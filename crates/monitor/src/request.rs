@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use levada_ring::wire::{BELLS, Refusal, Request, VERSION};
+use levada_ring::wire::{Refusal, Request, VERSION, WAKING};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::identity::Endpoints;
@@ -34,8 +34,8 @@ pub struct Hello {
     pub pid: u32,
     /// The file of its records.
     pub records: OwnedFd,
-    /// Its eventfds.
-    pub bells: [OwnedFd; BELLS],
+    /// What wakes it.
+    pub waking: [OwnedFd; WAKING],
 }
 
 impl Received {
@@ -46,10 +46,10 @@ impl Received {
         let expected = |count: usize| (descriptors.len() == count).then_some(());
         match Request::decode(&bytes).ok()? {
             Request::Hello { version, run, pid } => {
-                expected(1 + BELLS)?;
-                let bells = descriptors.split_off(1).try_into().ok()?;
+                expected(1 + WAKING)?;
+                let waking = descriptors.split_off(1).try_into().ok()?;
                 let records = descriptors.pop()?;
-                (version == VERSION).then_some(Self::Hello(Hello { run, pid, records, bells }))
+                (version == VERSION).then_some(Self::Hello(Hello { run, pid, records, waking }))
             }
             Request::Adopt => {
                 expected(1)?;
@@ -90,17 +90,17 @@ mod tests {
     fn each_request_has_its_descriptors() {
         let hello = |version| Request::Hello { version, run: 1, pid: 2 };
         for (request, count) in [
-            (hello(VERSION), 1 + BELLS),
+            (hello(VERSION), 1 + WAKING),
             (Request::Offer { connection: 3 }, 1),
             (Request::Withdraw { connection: 3 }, 0),
             (Request::List { run: 0 }, 0),
             (Request::Watch { run: 1 }, 0),
         ] {
-            for given in 0..=1 + BELLS {
+            for given in 0..=1 + WAKING {
                 assert_eq!(read(request, given).is_some(), given == count, "{request:?}, {given}");
             }
         }
-        assert!(read(hello(VERSION + 1), 1 + BELLS).is_none());
+        assert!(read(hello(VERSION + 1), 1 + WAKING).is_none());
         assert!(matches!(
             read(Request::Offer { connection: 3 }, 1),
             Some(Received::Offer { connection: 3, endpoints: Err(Refusal::NotTcp) })
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn any_bytes_are_read_or_refused() {
         bolero::check!().with_type::<([u8; LENGTH], u8)>().for_each(|&(bytes, count)| {
-            let descriptors = descriptors(usize::from(count % 7));
+            let descriptors = descriptors(usize::from(count % 8));
             let has = descriptors.len();
             if let Some(Received::List { .. } | Received::Watch { .. }) =
                 Received::read(Packet { bytes, descriptors })

@@ -27,19 +27,23 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
-/// How long a monitor waits.
+/// How long a monitor waits, and what it permits.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// It ends when it had no client for so long; never if `None`.
     pub idle: Option<Duration>,
     /// An offer is refused if the other end was not offered within this time.
     pub offer_timeout: Duration,
+    /// The memory that rings of all processes may take, in bytes. Connections beyond it stay on TCP, and rings do not grow.
+    pub memory: u64,
 }
 
 impl Default for Options {
-    /// Without an end; offers wait for 5 s.
+    /// Without an end; offers wait for 5 s; rings take a quarter of this machine's memory.
     fn default() -> Self {
-        Self { idle: None, offer_timeout: Duration::from_secs(5) }
+        let system = rustix::system::sysinfo();
+        let all = u64::from(system.totalram).saturating_mul(system.mem_unit.into());
+        Self { idle: None, offer_timeout: Duration::from_secs(5), memory: all / 4 }
     }
 }
 
@@ -90,7 +94,7 @@ impl Monitor {
         Ok(Self {
             listener,
             stop,
-            clients: Clients::new(Arc::clone(&epoll), options.offer_timeout),
+            clients: Clients::new(Arc::clone(&epoll), options).map_err(failed)?,
             epoll,
             started: Instant::now(),
             idle: options.idle,
@@ -203,7 +207,7 @@ impl Monitor {
     }
 }
 
-/// Clients have six descriptors each.
+/// Clients have seven descriptors each.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });

@@ -50,7 +50,7 @@ pub struct State {
 #[derive(Default)]
 struct Client {
     offers: HashMap<u64, Endpoints>,
-    /// Clients that have the eventfds of this one.
+    /// Clients that have what wakes this one.
     peers: HashSet<u32>,
 }
 
@@ -78,7 +78,7 @@ impl State {
         self.clients.entry(client).or_default();
     }
 
-    /// Removes a client with its offers; returns the clients that have its eventfds.
+    /// Removes a client with its offers; returns the clients that have what wakes it.
     pub fn leave(&mut self, client: u32) -> Vec<u32> {
         let Some(gone) = self.clients.remove(&client) else { return Vec::new() };
         for endpoints in gone.offers.values() {

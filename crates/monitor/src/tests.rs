@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_ring::wire::{BELLS, Refusal, Request, Response, VERSION};
+use levada_ring::HALF;
+use levada_ring::wire::{Refusal, Request, Response, VERSION, WAKING};
 use levada_ring::{Segment, Side};
 use rustix::event::epoll;
 
@@ -32,7 +33,7 @@ fn paired(process: &Process, number: u64) -> Paired {
         panic!("{response:?}");
     };
     assert_eq!(connection, number);
-    assert_eq!(descriptors.len(), if bells { 1 + BELLS } else { 1 });
+    assert_eq!(descriptors.len(), if bells { 1 + WAKING } else { 1 });
     let segment = Segment::open(descriptors.remove(0)).unwrap();
     Paired { side, peer, segment, bells: descriptors }
 }
@@ -95,12 +96,12 @@ fn both_ends_can_be_in_one_process() {
     let (one, other) = (paired(&process, 1), paired(&process, 2));
     exchange(&one, &other);
     assert!(one.bells.is_empty() && other.bells.is_empty());
-    assert_eq!(one.peer, other.peer);
+    assert_eq!((one.peer, other.peer), (0, 0));
 }
 
 #[test]
 fn an_offer_without_its_counterpart_is_refused() {
-    let monitor = Running::start(Options { idle: None, offer_timeout: Duration::from_millis(20) });
+    let monitor = Running::start(Options { offer_timeout: Duration::from_millis(20), ..PATIENT });
     let process = monitor.process(1);
     let (near, _far, listener) = tcp();
     process.offer_socket(1, &near);
@@ -176,7 +177,7 @@ fn messages_that_are_none_close_the_connection() {
     });
     let other_version = Process::connect(&monitor.path());
     let hello = Request::Hello { version: VERSION + 1, run: 1, pid: 1 };
-    other_version.send(hello, &[pipe.as_fd(); 1 + BELLS]);
+    other_version.send(hello, &[pipe.as_fd(); 1 + WAKING]);
     assert!(other_version.is_closed());
 }
 
@@ -202,23 +203,23 @@ fn a_socket_that_is_handed_over_becomes_a_client() {
 #[test]
 fn an_offer_that_is_taken_back_is_not_paired() {
     let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-    let mut clients = Clients::new(epoll, LONG);
+    let mut clients = Clients::new(epoll, PATIENT).unwrap();
     let (one, first) = Process::pair();
     let (other, second) = Process::pair();
-    clients.add(first);
-    clients.add(second);
+    let first = clients.add(first).unwrap();
+    let second = clients.add(second).unwrap();
     one.hello(1);
     other.hello(2);
     let (near, far, _listener) = tcp();
     one.offer_socket(1, &near);
-    clients.receive(1);
-    clients.receive(2);
+    clients.receive(first);
+    clients.receive(second);
     clients.handle(Duration::ZERO);
     // The monitor finds out about the offer of the other end first.
     one.send(Request::Withdraw { connection: 1 }, &[]);
     one.offer_socket(2, &near);
     other.offer_socket(1, &far);
-    clients.receive(2);
+    clients.receive(second);
     clients.handle(Duration::ZERO);
     // Its socket is closed by now.
     assert_eq!(refused(&one), (1, Refusal::NoPeer));
@@ -226,11 +227,11 @@ fn an_offer_that_is_taken_back_is_not_paired() {
 
     // As does the end of a process.
     other.offer_socket(3, &far);
-    clients.receive(2);
+    clients.receive(second);
     clients.handle(Duration::ZERO);
     drop(other);
     one.offer_socket(3, &near);
-    clients.receive(1);
+    clients.receive(first);
     clients.handle(Duration::ZERO);
     assert!(matches!(one.response(), Response::Gone { .. }));
     clients.expire(LONG);
@@ -297,6 +298,28 @@ fn records_of_ended_processes_are_kept_while_their_run_is_watched() {
 }
 
 #[test]
+fn memory_of_ended_processes_can_be_taken_again() {
+    let monitor = Running::start(Options { memory: 10 * HALF, ..PATIENT });
+    let (one, other) = (monitor.process(1), monitor.process(2));
+    let (account, same) = (one.account(), other.account());
+    for (process, account, rings) in [(&one, &account, 6), (&other, &same, 3)] {
+        assert!(account.take(rings * HALF));
+        process.set_rings(rings);
+    }
+    assert!(!account.take(2 * HALF) && account.take(HALF));
+    // What it took last it had not counted yet.
+    drop(one);
+    eventually("the account has what the others say", || same.taken() == 3 * HALF);
+    // Also of one that was forked from it, and has the same records.
+    let child = other.forked(&monitor.path());
+    child.hello(2);
+    child.settle();
+    drop(child);
+    other.settle();
+    assert_eq!(same.taken(), 3 * HALF);
+}
+
+#[test]
 fn a_monitor_without_clients_ends_and_leaves_no_file() {
     let idle = Some(Duration::from_millis(20));
     let mut monitor = Running::start(Options { idle, ..PATIENT });
@@ -349,7 +372,7 @@ fn no_descriptor_is_kept_of_connections_and_ended_clients() {
     one.settle();
     other.settle();
     let with_processes = open();
-    assert_eq!(with_processes, before + 2 * (2 + BELLS));
+    assert_eq!(with_processes, before + 2 * (2 + WAKING));
     let (near, far, listener) = tcp();
     let mut sockets = vec![(near, far)];
     sockets.extend((0..20).map(|_| connected(&listener)));

@@ -17,17 +17,18 @@ static FILE: AtomicI32 = AtomicI32::new(-1);
 /// Where the file is mapped; null before [`create`].
 static START: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Which records are free, behind the totals in the header.
+/// What concerns all records, behind the totals in the header.
 #[repr(C)]
-struct Free {
+struct Shared {
     /// Records that were ever used.
     used: AtomicU32,
     /// The last record that was freed, plus 1; and, in the upper half, how often this has changed.
-    last: AtomicU64,
+    last_free: AtomicU64,
 }
 
-const FREE_AT: usize = 2048;
-const _: () = assert!(size_of::<Totals>() <= FREE_AT && FREE_AT + size_of::<Free>() <= HEADER);
+const SHARED_AT: usize = 2048;
+const _: () =
+    assert!(size_of::<Totals>() <= SHARED_AT && SHARED_AT + size_of::<Shared>() <= HEADER);
 const _: () = assert!(size_of::<Connection>() <= STRIDE && HEADER.is_multiple_of(STRIDE));
 
 /// Makes the file and maps it.
@@ -72,9 +73,9 @@ pub fn totals() -> Option<&'static Totals> {
     start().map(|start| unsafe { start.cast().as_ref() })
 }
 
-fn free() -> Option<&'static Free> {
+fn shared() -> Option<&'static Shared> {
     // SAFETY: as in `totals`, at another offset of the header.
-    start().map(|start| unsafe { start.add(FREE_AT).cast().as_ref() })
+    start().map(|start| unsafe { start.add(SHARED_AT).cast().as_ref() })
 }
 
 /// The connection with this number. `number` is less than [`RECORDS`].
@@ -85,39 +86,45 @@ pub fn connection(number: u32) -> Option<&'static Connection> {
     start().map(|start| unsafe { start.add(HEADER + number * STRIDE).cast().as_ref() })
 }
 
+/// The number of a connection.
+pub fn number(connection: &Connection) -> u32 {
+    let start = START.load(Ordering::Acquire) as usize + HEADER;
+    ((std::ptr::from_ref(connection) as usize - start) / STRIDE) as u32
+}
+
 /// The numbers of all records that were ever used are below this.
 pub fn used() -> usize {
-    free().map_or(0, |free| free.used.load(Ordering::Relaxed) as usize).min(RECORDS)
+    shared().map_or(0, |shared| shared.used.load(Ordering::Relaxed) as usize).min(RECORDS)
 }
 
 /// A record that is not in use, and its number. `None` if there is none.
 pub fn allocate() -> Option<(u32, &'static Connection)> {
-    let free = free()?;
-    let mut last = free.last.load(Ordering::Acquire);
+    let shared = shared()?;
+    let mut last = shared.last_free.load(Ordering::Acquire);
     while let Some(number) = (last as u32).checked_sub(1) {
         let connection = connection(number)?;
         let next = connection.next_free.load(Ordering::Relaxed);
         let new = ((last >> 32) + 1) << 32 | u64::from(next);
-        match free.last.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
+        match shared.last_free.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return Some((number, connection)),
             Err(other) => last = other,
         }
     }
-    if free.used.load(Ordering::Relaxed) as usize >= RECORDS {
+    if shared.used.load(Ordering::Relaxed) as usize >= RECORDS {
         return None;
     }
-    let number = free.used.fetch_add(1, Ordering::Relaxed);
+    let number = shared.used.fetch_add(1, Ordering::Relaxed);
     connection(number).map(|connection| (number, connection))
 }
 
 /// Gives a record back.
 pub fn release(number: u32) {
-    let (Some(free), Some(connection)) = (free(), connection(number)) else { return };
-    let mut last = free.last.load(Ordering::Acquire);
+    let (Some(shared), Some(connection)) = (shared(), connection(number)) else { return };
+    let mut last = shared.last_free.load(Ordering::Acquire);
     loop {
         connection.next_free.store(last as u32, Ordering::Relaxed);
         let new = ((last >> 32) + 1) << 32 | u64::from(number + 1);
-        match free.last.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
+        match shared.last_free.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return,
             Err(other) => last = other,
         }

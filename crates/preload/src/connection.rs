@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use levada_ring::records::{Mode, Reason, Record};
 use levada_ring::{Consumer, Half, Leaked, Producer, Side};
 
-use crate::arena;
 use crate::lock::{Guard, Lock};
+use crate::spin::Waits;
+use crate::{arena, epoll, memory};
 
 /// How far the upgrade is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,8 +60,8 @@ pub struct Direction {
     pub in_kernel: AtomicU32,
     /// The thread that has announced its sleep in the ring, or 0.
     pub sleeper: AtomicU32,
-    /// How long to look before sleeping, in nanoseconds.
-    pub spin: AtomicU32,
+    /// Waits for the peer.
+    pub waits: Waits,
     /// For the end of the ring.
     pub lock: Lock,
 }
@@ -97,12 +98,18 @@ pub struct Connection {
     pub tcp_ended: AtomicU32,
     /// A write found no room since room was last reported.
     pub was_full: AtomicU32,
-    /// The number of the process at the other end.
+    /// The number of the process at the other end; 0 if that is this one.
     pub peer: AtomicU32,
+    /// The process whose [marks](crate::waking) the peer sets.
+    pub marks_of: AtomicU32,
     /// Bytes of the stream that were received by TCP; right from the time on when the inbound direction is ready.
     pub tcp_received: AtomicU64,
     /// When an empty read has last looked at TCP, in [`ticks`](crate::spin::ticks).
     pub looked: AtomicU32,
+    /// The outbound ring has grown.
+    pub has_grown: AtomicU32,
+    /// Bytes that the outbound ring had carried when it was last looked at for being quiet.
+    pub sent_before: AtomicU64,
     /// Which end of the segment this is: 0 for [`Side::Connector`].
     side: AtomicU32,
     /// Whether there is a segment: the cells below are set.
@@ -147,7 +154,7 @@ impl Connection {
             word.store(0, Ordering::Relaxed);
         }
         for direction in [&self.inbound, &self.outbound] {
-            direction.spin.store(crate::spin::FIRST, Ordering::Relaxed);
+            direction.waits.clear();
             direction.path.store(Path::Tcp as u32, Ordering::Relaxed);
         }
         let counters = &self.record.counters;
@@ -192,6 +199,7 @@ impl Connection {
         {
             self.note(reason);
             self.set_mode(Mode::Kernel);
+            epoll::look_again(arena::number(self));
         }
     }
 
@@ -241,6 +249,12 @@ impl Connection {
             self.settle(Reason::Forked);
             return;
         }
+        if !memory::take_segment() {
+            // SAFETY: as above.
+            unsafe { segment.unmap() };
+            self.settle(Reason::Exhausted);
+            return;
+        }
         let (producer, consumer) = segment.ends(side);
         // SAFETY: both locks are held, and `mapped` is not set: nothing else uses the cells. Earlier values own nothing.
         unsafe {
@@ -249,6 +263,7 @@ impl Connection {
             (*self.consumer.get()).write(consumer);
         }
         self.peer.store(peer, Ordering::Relaxed);
+        self.marks_of.store(crate::process::own(), Ordering::Relaxed);
         self.side.store((side == Side::Acceptor).into(), Ordering::Relaxed);
         self.mapped.store(1, Ordering::Release);
         self.phase.store(Phase::Paired as u32, Ordering::Release);
@@ -288,6 +303,7 @@ impl Connection {
             return;
         }
         if self.mapped.swap(0, Ordering::AcqRel) != 0 {
+            memory::give_segment_back(self);
             // SAFETY: both locks are held and no thread sleeps in the ring: nothing uses the mapping any more.
             unsafe { (*self.segment.get()).assume_init_read().unmap() };
         }
@@ -350,6 +366,7 @@ impl Inbound<'_> {
     /// Changes it.
     pub fn set_path(&self, path: Path) {
         self.connection.inbound.path.store(path as u32, Ordering::Release);
+        epoll::look_again(arena::number(self.connection));
     }
 
     /// The end of the ring.
@@ -368,6 +385,7 @@ impl Outbound<'_> {
     /// Changes it.
     pub fn set_path(&self, path: Path) {
         self.connection.outbound.path.store(path as u32, Ordering::Release);
+        epoll::look_again(arena::number(self.connection));
     }
 
     /// The end of the ring.

@@ -7,7 +7,7 @@ use levada_ring::records::{Mode, Reason};
 
 use crate::connection::{Outbound, Path, Phase};
 use crate::table::Entry;
-use crate::{epoll, errno, monitor, tcp};
+use crate::{epoll, errno, tcp, waking};
 
 /// Bytes that are sent again at a time.
 const CHUNK: usize = 16 << 10;
@@ -56,7 +56,7 @@ fn outbound(entry: Entry) {
     let Some(mut outbound) = entry.connection.lock_outbound() else { return };
     let waiter = leave(entry, &mut outbound).or_else(|| outbound.producer().kick());
     drop(outbound);
-    monitor::ring(entry.connection, waiter);
+    waking::ring(entry.connection, waiter);
 }
 
 /// Ends the ring of the outbound direction, after what its reader has left there is sent again. The caller rings the bell.

@@ -5,6 +5,7 @@
 //! rings. To sleep, their peers are asked to ring a bell of this process, which is registered in the epoll too.
 
 mod collect;
+mod members;
 mod registry;
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,18 +14,17 @@ use std::time::{Duration, Instant};
 use libc::{c_int, epoll_event, sigset_t};
 
 pub use registry::{
-    after_fork, before_fork, changed, closing, control, created, is_known, is_registered,
-    is_unsupported, moved, nest, restore,
+    after_fork, before_fork, changed, closing, control, created, in_child, is_known, is_registered,
+    is_unsupported, look_again, nest, restore,
 };
 
 use crate::lock::Guarded;
-use crate::{errno, spin};
+use crate::spin::{self, Look};
+use crate::{errno, memory};
 
 /// Rounds that take only events of rings, before the kernel is asked again.
 const ROUNDS: u32 = 8;
 
-/// Looks at the rings before sleeping, of all epolls of this process.
-static LOOK: AtomicU32 = AtomicU32::new(spin::FIRST);
 static ROUNDS_WITHOUT_KERNEL: AtomicU32 = AtomicU32::new(0);
 
 /// epoll_wait(2) and its relatives, if connections that can be fast are registered; else `None`: the caller makes the program's own
@@ -38,10 +38,12 @@ pub fn wait(
     let shared = registry::find(epoll)?;
     let deadline = deadline();
     loop {
+        registry::take_marks();
         let rings = shared.with(|state| state.refresh(epoll))?;
         let mut ready = 0;
         // With little room for events, rings and kernel take turns.
-        let few = shared.with(|state| state.members.len() > events.len())?;
+        let watched = shared.with(|state| state.members.watched().len())?;
+        let few = watched > events.len();
         let rounds = ROUNDS_WITHOUT_KERNEL.fetch_add(1, Ordering::Relaxed);
         let rings_first = if few { rounds == 0 } else { rings == Some(false) && rounds < ROUNDS };
         if rings_first && rings.is_some() {
@@ -52,6 +54,7 @@ pub fn wait(
         }
         if ready == 0 && rings.is_some() {
             ROUNDS_WITHOUT_KERNEL.store(0, Ordering::Relaxed);
+            memory::sweep();
             let shown = in_kernel(epoll, events, Some(Duration::ZERO), mask);
             if shown < 0 {
                 return Some(shown);
@@ -68,10 +71,13 @@ pub fn wait(
             return Some(ready as c_int);
         }
         let due = || shared.with(|state| state.is_any_due()) != Some(false);
-        if rings.is_some() && spin::look(&LOOK, due) {
-            continue;
-        }
-        match sleep(epoll, shared, events, deadline, mask) {
+        let slept = spin::for_events(|look| {
+            if rings.is_some() && look.until(watched, due) {
+                return 0;
+            }
+            sleep(epoll, shared, events, (deadline, mask, look))
+        });
+        match slept {
             0 if deadline.is_none_or(|deadline| deadline > Instant::now()) => {}
             ready => return Some(ready),
         }
@@ -83,10 +89,10 @@ fn sleep(
     epoll: c_int,
     shared: &Guarded<registry::Epoll>,
     events: &mut [epoll_event],
-    deadline: Option<Instant>,
-    mask: *const sigset_t,
+    (deadline, mask, look): (Option<Instant>, *const sigset_t, &Look<'_>),
 ) -> c_int {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = [left, memory::longest_sleep()].into_iter().flatten().min();
     let armed = shared.with(registry::Epoll::arm);
     if armed == Some(false) {
         return 0;
@@ -94,7 +100,7 @@ fn sleep(
     let shown = in_kernel(epoll, events, left, mask);
     let saved = errno::last();
     let ready = shared.with(|state| {
-        state.disarm();
+        look.slept(state.disarm());
         state.begin();
         state.of_kernel(events, shown)
     });

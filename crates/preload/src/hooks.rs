@@ -8,6 +8,7 @@ mod events;
 mod receiving;
 mod sending;
 mod sockets;
+mod system_calls;
 
 use libc::{c_void, iovec};
 

@@ -7,13 +7,13 @@ use libc::c_int;
 
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
-use crate::{arena, demote, epoll, errno, monitor, private, process, settings, tcp};
+use crate::{arena, demote, epoll, errno, monitor, private, process, settings, tcp, waking};
 
 /// Called by the loader before the program starts.
 extern "C" fn start() {
     process::take_over();
     settings::read();
-    if settings::socket().is_none() || arena::create().is_err() {
+    if settings::socket().is_none() || !private::has_room() || arena::create().is_err() {
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -57,6 +57,7 @@ unsafe extern "C" fn after_fork() {
 
 unsafe extern "C" fn in_child() {
     epoll::after_fork();
+    epoll::in_child();
     process::take_over();
     monitor::after_fork();
 }
@@ -144,8 +145,8 @@ fn say_goodbye(entry: Entry) {
         // As the kernel does when bytes are lost that no one has read.
         tcp::reset_when_closed(entry.fd);
     }
-    monitor::ring(connection, waiter);
-    monitor::ring(connection, other);
+    waking::ring(connection, waiter);
+    waking::ring(connection, other);
 }
 
 /// A descriptor is a duplicate of another one.

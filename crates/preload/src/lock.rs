@@ -89,9 +89,14 @@ impl<T> Guarded<T> {
         Some(use_it(unsafe { &mut *self.value.get() }))
     }
 
-    /// Takes the lock until [`after_fork`](Self::after_fork).
-    pub fn before_fork(&self) {
-        std::mem::forget(self.lock.lock());
+    /// Takes the lock until [`after_fork`](Self::after_fork), and changes the value.
+    pub fn before_fork(&self, change: impl FnOnce(&mut T)) {
+        let guard = self.lock.lock();
+        if guard.is_some() {
+            // SAFETY: the lock is held, and not taken again by this thread.
+            change(unsafe { &mut *self.value.get() });
+        }
+        std::mem::forget(guard);
     }
 
     /// In parent and child.

@@ -1,12 +1,12 @@
-//! The connection of this process to the monitor, and the bells of this process and its peers.
+//! The connection of this process to the monitor.
 
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+use levada_ring::Segment;
 use levada_ring::records::{Reason, Record};
-use levada_ring::wire::{BELLS, LENGTH, Refusal, Request, Response, VERSION};
-use levada_ring::{Segment, Waiter};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use levada_ring::wire::{LENGTH, Refusal, Request, Response, VERSION, WAKING};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -17,7 +17,7 @@ use rustix::net::{
 use crate::connection::{Connection, Phase};
 use crate::lock::Lock;
 use crate::table::Entry;
-use crate::{arena, private, settings};
+use crate::{arena, memory, private, settings, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -40,14 +40,6 @@ enum State {
     /// The monitor cannot be reached.
     Failed = 4,
 }
-
-/// The eventfds of this process.
-static OWN: [AtomicI32; BELLS] = [const { AtomicI32::new(-1) }; BELLS];
-/// The peers whose eventfds this process has.
-const PEERS: usize = 1024;
-static PEER_NUMBERS: [AtomicU64; PEERS] = [const { AtomicU64::new(0) }; PEERS];
-static PEER_BELLS: [[AtomicI32; BELLS]; PEERS] =
-    [const { [const { AtomicI32::new(-1) }; BELLS] }; PEERS];
 
 fn state() -> State {
     match STATE.load(Ordering::Acquire) {
@@ -79,6 +71,7 @@ pub fn connect_early() {
 
 /// A forked child shares the socket with its parent, until it needs one.
 pub fn after_fork() {
+    waking::after_fork();
     if !matches!(state(), State::None | State::Failed) {
         set_state(State::Inherited);
     }
@@ -123,26 +116,13 @@ fn request_socket() {
 fn send_hello() -> Result<(), Errno> {
     let socket = socket().ok_or(Errno::BADF)?;
     let records = arena::file().ok_or(Errno::BADF)?;
-    for bell in &OWN {
-        if bell.load(Ordering::Relaxed) < 0 {
-            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            bell.store(private::keep(made)?.into_raw_fd(), Ordering::Release);
-        }
-    }
-    let mut attached = vec![records];
-    attached.extend((0..BELLS).filter_map(own_bell));
+    waking::prepare()?;
+    let attached: Vec<_> = [records].into_iter().chain(waking::descriptors()).collect();
     let hello =
         Request::Hello { version: VERSION, run: settings::run(), pid: crate::process::own() };
     send(socket, hello, &attached)?;
     set_state(State::Greeted);
     Ok(())
-}
-
-/// An eventfd of this process that its peers ring.
-pub fn own_bell(index: usize) -> Option<BorrowedFd<'static>> {
-    let fd = OWN.get(index)?.load(Ordering::Acquire);
-    // SAFETY: as in `socket`.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
 /// Makes the connection usable for offers. The caller holds the lock.
@@ -216,12 +196,15 @@ fn note_addresses(entry: Entry, socket: BorrowedFd<'_>) {
     }
 }
 
+/// Descriptors that go or come with one message at most: the records, or a segment, and what wakes the process.
+const ATTACHED: usize = 1 + WAKING;
+
 fn send(
     socket: BorrowedFd<'_>,
     request: Request,
     attached: &[BorrowedFd<'_>],
 ) -> Result<(), Errno> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(BELLS + 1))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !attached.is_empty() {
         control.push(SendAncillaryMessage::ScmRights(attached));
@@ -243,12 +226,9 @@ pub fn collect() {
     {}
 }
 
-/// Descriptors that come with one response at most: a segment, and the bells of the peer.
-const ATTACHED: usize = 1 + BELLS;
-
 fn receive(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut bytes = [0; LENGTH];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1 + BELLS))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
     let received =
@@ -275,10 +255,10 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
         Response::Paired { connection, side, peer, bells } => {
             let mut attached = attached.into_iter();
             let segment = attached.next();
-            if bells {
-                learn(peer, attached);
-            }
-            let segment = segment.and_then(|file| Segment::open(file).ok());
+            // A peer that could not be woken would wait for ever.
+            let can_wake = peer == 0
+                || if bells { waking::learn(peer, attached) } else { waking::is_known(peer) };
+            let segment = segment.filter(|_| can_wake).and_then(|file| Segment::open(file).ok());
             let Some(waiting) = by_name(connection) else { return };
             match segment {
                 Some(segment) => waiting.attach(segment.leak(), side, peer),
@@ -294,7 +274,8 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
                 });
             }
         }
-        Response::Gone { peer } => forget(peer),
+        Response::Gone { peer } => waking::forget(peer),
+        Response::Welcome => attached.iter().for_each(memory::learn),
         Response::Process { .. } | Response::Listed => {}
     }
 }
@@ -307,54 +288,4 @@ fn by_name(name: u64) -> Option<&'static Connection> {
     }
     connection.is_offered.store(0, Ordering::Relaxed);
     (connection.phase() == Phase::Offered).then_some(connection)
-}
-
-fn learn(peer: u32, bells: impl Iterator<Item = OwnedFd>) {
-    let place = position(peer)
-        .or_else(|| PEER_NUMBERS.iter().position(|number| number.load(Ordering::Relaxed) == 0));
-    let Some(place) = place else { return };
-    for (bell, known) in bells.zip(&PEER_BELLS[place]) {
-        if let Ok(bell) = private::keep(bell) {
-            private::forget(known.swap(bell.into_raw_fd(), Ordering::AcqRel));
-        }
-    }
-    PEER_NUMBERS[place].store(u64::from(peer) + 1, Ordering::Release);
-}
-
-fn position(peer: u32) -> Option<usize> {
-    PEER_NUMBERS.iter().position(|number| number.load(Ordering::Acquire) == u64::from(peer) + 1)
-}
-
-fn forget(peer: u32) {
-    let Some(place) = position(peer) else { return };
-    PEER_NUMBERS[place].store(0, Ordering::Release);
-    for known in &PEER_BELLS[place] {
-        private::forget(known.swap(-1, Ordering::AcqRel));
-    }
-}
-
-/// Rings the bell that a call on a ring of `connection` has returned.
-pub fn ring(connection: &Connection, waiter: Option<Waiter>) {
-    let Some(waiter) = waiter else { return };
-    connection.record.counters.wakeups.fetch_add(1, Ordering::Relaxed);
-    let Waiter::Bell(index) = waiter else { return };
-    let peer = connection.peer.load(Ordering::Relaxed);
-    let bell = position(peer)
-        .and_then(|place| PEER_BELLS[place].get(usize::from(index)))
-        .or_else(|| OWN.get(usize::from(index)));
-    write_bell(bell);
-}
-
-/// Rings a bell of this process, for its own threads.
-pub fn ring_own(bell: u8) {
-    write_bell(OWN.get(usize::from(bell)));
-}
-
-fn write_bell(bell: Option<&AtomicI32>) {
-    let fd = bell.map_or(-1, |bell| bell.load(Ordering::Acquire));
-    if fd >= 0 {
-        // SAFETY: as in `socket`.
-        let bell = unsafe { BorrowedFd::borrow_raw(fd) };
-        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
-    }
 }

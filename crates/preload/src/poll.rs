@@ -11,14 +11,12 @@ use levada_ring::wire::BELLS;
 use libc::{c_int, fd_set, pollfd, sigset_t, timespec};
 use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 
+use crate::spin::Look;
 use crate::table::{self, Entry};
-use crate::{errno, monitor, private, readiness, spin, tcp};
+use crate::{epoll, errno, memory, private, readiness, spin, tcp, waking};
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
-
-/// Looks at the rings before sleeping, of all calls of this process.
-static LOOK: AtomicU32 = AtomicU32::new(spin::FIRST);
 
 /// What the program waits for: until when, `None` for ever; and the signals that are blocked meanwhile.
 pub struct Wait<D> {
@@ -63,37 +61,57 @@ fn poll_with_rings(
         if ready > 0 || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return ready;
         }
-        if spin::look(&LOOK, || rings.iter().any(|(at, entry)| wanted(entries[*at], *entry) != 0)) {
-            continue;
-        }
-        let number = bell.as_ref().map_or(0, |bell| bell.number);
-        for (at, entry) in rings {
-            readiness::arm(*entry, entries[*at].events, number);
-        }
-        let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
-        // The looks at the rings may have found the end of one: from now on, the kernel has to be asked.
-        ask_kernel(&mut set, entries, rings);
-        let shown = if armed {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
-            let slice = if bell.is_none() { Some(left.unwrap_or(SLICE).min(SLICE)) } else { left };
-            in_kernel(&mut set, slice, mask)
-        } else {
-            0
-        };
-        let saved = errno::last();
-        rings.iter().for_each(|(_, entry)| readiness::disarm(*entry));
-        if let Some(bell) = &bell {
-            bell.clear();
-        }
+        let is_ready = |(at, entry): &(usize, Entry)| wanted(entries[*at], *entry) != 0;
+        let shown = spin::for_events(|look| {
+            if look.until(rings.len(), || rings.iter().any(is_ready)) {
+                return 0;
+            }
+            sleep(entries, &mut set, rings, (bell.as_ref(), deadline, mask, look))
+        });
         if shown < 0 {
-            errno::set(saved);
             return shown;
         }
         for (_, entry) in rings {
             readiness::is_by_ring(*entry);
         }
     }
+}
+
+/// Sleeps until a peer rings or the kernel has something, and takes no note of what. Less than 0 if the kernel's call failed.
+fn sleep(
+    entries: &[pollfd],
+    set: &mut [pollfd],
+    rings: &[(usize, Entry)],
+    (bell, deadline, mask, look): (Option<&Bell>, Option<Instant>, *const sigset_t, &Look<'_>),
+) -> c_int {
+    let number = bell.map_or(0, |bell| bell.number);
+    for (at, entry) in rings {
+        readiness::arm(*entry, entries[*at].events, number);
+    }
+    let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
+    // The looks at the rings may have found the end of one: from now on, the kernel has to be asked.
+    ask_kernel(set, entries, rings);
+    let shown = if armed {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
+        let slice = if bell.is_none() { Some(SLICE) } else { memory::longest_sleep() };
+        let slice = [left, slice].into_iter().flatten().min();
+        in_kernel(set, slice, mask)
+    } else {
+        0
+    };
+    let saved = errno::last();
+    memory::sweep();
+    let woken_at = rings.iter().filter_map(|(_, entry)| readiness::disarm(*entry)).max();
+    rings.iter().for_each(|(_, entry)| epoll::look_again(entry.number));
+    if armed {
+        look.slept(woken_at);
+    }
+    if let Some(bell) = bell {
+        bell.clear();
+    }
+    errno::set(saved);
+    shown
 }
 
 /// Sets what the kernel is asked of connections on rings.
@@ -164,7 +182,7 @@ impl Bell {
         }
         let place = MADE.fetch_add(1, Ordering::Relaxed) as usize;
         let number = number_of(place);
-        let bell = monitor::own_bell(number.into())?;
+        let bell = waking::own_bell(number.into())?;
         let made = kernel::create(CreateFlags::CLOEXEC).ok()?;
         kernel::add(&made, bell, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).ok()?;
         Some(Self { fd: private::keep(made).ok()?.into_raw_fd(), number })

@@ -13,6 +13,9 @@ const FIRST: u64 = 960;
 /// Room that is left below the limit.
 const BELOW_LIMIT: u64 = 64;
 
+/// With fewer descriptors, the program has all of them, and stays on TCP.
+const LEAST: u64 = 2 * BELOW_LIMIT;
+
 /// A bit for each descriptor.
 static OURS: [AtomicU64; DESCRIPTORS / 64] = [const { AtomicU64::new(0) }; DESCRIPTORS / 64];
 
@@ -21,13 +24,21 @@ fn word(fd: i32) -> Option<(&'static AtomicU64, u64)> {
     OURS.get(fd / 64).map(|word| (word, 1 << (fd % 64)))
 }
 
+fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Whether the process may have so many descriptors that the program does not miss those of this library.
+pub fn has_room() -> bool {
+    limit() >= LEAST
+}
+
 /// Moves a descriptor to a high number, and marks it as the library's own.
 ///
 /// # Errors
 /// Those of fcntl(2) with F_DUPFD_CLOEXEC, `MFILE` above all.
 pub fn keep(descriptor: OwnedFd) -> Result<OwnedFd, Errno> {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let from = FIRST.min(limit.saturating_sub(BELOW_LIMIT));
+    let from = FIRST.min(limit().saturating_sub(BELOW_LIMIT));
     let moved = fcntl_dupfd_cloexec(&descriptor, i32::try_from(from).unwrap_or(0))?;
     let (word, bit) = word(moved.as_raw_fd()).ok_or(Errno::MFILE)?;
     word.fetch_or(bit, Ordering::AcqRel);

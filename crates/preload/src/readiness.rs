@@ -8,7 +8,7 @@ use libc::c_short;
 use crate::connection::{Connection, Path, Phase};
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, stream};
+use crate::{demote, epoll, stream};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -57,6 +57,7 @@ pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
 pub fn note_kernel(entry: Entry, shown: c_short) {
     if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
         entry.connection.tcp_ended.store(1, Ordering::Relaxed);
+        epoll::look_again(entry.number);
         demote::forget_dead_reader(entry);
     }
 }
@@ -104,28 +105,26 @@ pub fn by_ring(entry: Entry) -> c_short {
 /// Asks the peer to ring a bell when it has done something that one of `events` may come from. The caller looks once more after it.
 pub fn arm(entry: Entry, events: c_short, bell: u8) {
     let connection = entry.connection;
+    let waiter = Waiter::Bell { bell, mark: entry.number as u16 };
     if events & INBOUND != 0
         && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
         && let Some(mut inbound) = connection.lock_inbound()
     {
-        inbound.consumer().announce_sleep(Waiter::Bell(bell));
+        inbound.consumer().announce_sleep(waiter);
     }
     if events & OUTBOUND != 0
         && connection.outbound_path() == Path::Ring
         && let Some(mut outbound) = connection.lock_outbound()
     {
-        outbound.producer().announce_sleep(Waiter::Bell(bell));
+        outbound.producer().announce_sleep(waiter);
     }
 }
 
-/// Takes [`arm`] back.
-pub fn disarm(entry: Entry) {
-    if let Some(mut inbound) = entry.connection.lock_inbound() {
-        inbound.consumer().awake();
-    }
-    if let Some(mut outbound) = entry.connection.lock_outbound() {
-        outbound.producer().awake();
-    }
+/// Takes [`arm`] back. When the peer rang, in nanoseconds of [`levada_ring::now`], if it may have since.
+pub fn disarm(entry: Entry) -> Option<u64> {
+    let inbound = entry.connection.lock_inbound().and_then(|mut end| end.consumer().awake());
+    let outbound = entry.connection.lock_outbound().and_then(|mut end| end.producer().awake());
+    inbound.max(outbound)
 }
 
 /// What changes when something comes: the bytes so far, and whether the stream has ended.

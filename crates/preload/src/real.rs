@@ -92,5 +92,6 @@ real! {
     execvpe(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawn_file_actions_adddup2(actions: *mut libc::posix_spawn_file_actions_t, fd: c_int, to: c_int) -> c_int;
     _exit(status: c_int) -> !;
+    syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
 }

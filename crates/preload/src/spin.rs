@@ -1,36 +1,26 @@
 //! How long to look for what the peer does, before sleeping.
 //!
-//! A wait that ends while this end looks costs a fraction of a microsecond; one that sleeps costs both ends several. But a look that
-//! keeps the peer from running helps neither. A direction begins with [`FIRST`]; a look in vain halves it. Without looks, every
-//! [`SHORT_SLEEPS`]th short sleep begins again.
+//! A wait that ends while this end looks costs a fraction of a microsecond; one that sleeps costs the wake-ups of both ends. So a look
+//! takes as long as two wake-ups, as they were measured here, and waits that are longer on average sleep at once. A look gives its
+//! processor to others that want it; after one in vain, some waits sleep at once, and more of them after each further one.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
-/// Nanoseconds to look at first.
-pub const FIRST: u32 = 20_000;
-/// Less is not worth its time. Numbers below count short sleeps.
-const LEAST: u32 = 1_000;
-const SHORT_SLEEPS: u32 = 64;
-/// A sleep that a look would have spared.
-const SHORT: Duration = Duration::from_micros(30);
-/// Looks between two reads of the clock.
+/// The time of a wake-up before one was measured, and the longest that counts, in nanoseconds.
+const FIRST_WAKE_UP: u32 = 10_000;
+const LONGEST_WAKE_UP: u32 = 100_000;
+/// An average moves by one part in as many towards a new value.
+const WEIGHT: u32 = 8;
+/// The longest wait that counts, as a multiple of the longest look.
+const LONGEST_WAIT: u32 = 8;
+/// Looks in vain after which the number of waits without a look no longer doubles.
+const MOST_IN_VAIN: u32 = 6;
+/// Looks at one connection between two reads of the clock.
 const LOOKS: u32 = 32;
 
-/// Whether looks are worth it: more than one processor may run this process, so that a peer can run while it looks. 0 while unknown,
-/// else 1 for no, and 2.
-static PROCESSORS: AtomicU32 = AtomicU32::new(0);
-
-fn can_look() -> bool {
-    let known = PROCESSORS.load(Ordering::Relaxed);
-    if known != 0 {
-        return known > 1;
-    }
-    let several = !crate::settings::sleeps_at_once()
-        && rustix::thread::sched_getaffinity(None).map_or(true, |set| set.count() > 1);
-    PROCESSORS.store(1 + u32::from(several), Ordering::Relaxed);
-    several
-}
+/// How long a thread of this process takes to run after it was woken, in nanoseconds, on average. 0 while unknown.
+static WAKE_UP: AtomicU32 = AtomicU32::new(0);
 
 /// A clock that costs little to read; it moves on every few milliseconds.
 pub fn ticks() -> u32 {
@@ -39,34 +29,130 @@ pub fn ticks() -> u32 {
     (now.tv_sec as u32).wrapping_mul(1000).wrapping_add(now.tv_nsec as u32 / 1_000_000)
 }
 
-/// Looks until `ready`, for as long as `budget` says. Whether it was.
-pub fn look(budget: &AtomicU32, mut ready: impl FnMut() -> bool) -> bool {
-    let nanoseconds = budget.load(Ordering::Relaxed);
-    if nanoseconds < LEAST || !can_look() {
-        return false;
+/// What is known of the waits of one kind.
+#[repr(C)]
+#[derive(Default)]
+pub struct Waits {
+    /// How long they take on average, in nanoseconds, without the wake-ups of this end.
+    average: AtomicU32,
+    /// Looks in vain since the last one that was not, and, in the upper half, waits that are still to pass without a look.
+    in_vain: AtomicU32,
+}
+
+impl Waits {
+    /// Nothing is known.
+    pub const fn new() -> Self {
+        Self { average: AtomicU32::new(0), in_vain: AtomicU32::new(0) }
     }
-    let limit = Duration::from_nanos(nanoseconds.into());
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS {
-            if ready() {
-                budget.store(FIRST, Ordering::Relaxed);
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if start.elapsed() >= limit {
-            let half = nanoseconds / 2;
-            budget.store(if half < LEAST { 0 } else { half }, Ordering::Relaxed);
+
+    /// Forgets what is known.
+    pub fn clear(&self) {
+        self.average.store(0, Ordering::Relaxed);
+        self.in_vain.store(0, Ordering::Relaxed);
+    }
+
+    fn note(&self, nanoseconds: u64) {
+        let most = LONGEST_WAIT * longest_look();
+        let time = u32::try_from(nanoseconds).unwrap_or(u32::MAX).min(most);
+        let average = self.average.load(Ordering::Relaxed);
+        self.average.store(closer(average, time), Ordering::Relaxed);
+    }
+
+    /// Whether a look is worth its time now.
+    fn worth(&self) -> bool {
+        if self.average.load(Ordering::Relaxed) > longest_look() {
             return false;
         }
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if in_vain >> 16 == 0 {
+            return true;
+        }
+        self.in_vain.store(in_vain - (1 << 16), Ordering::Relaxed);
+        false
+    }
+
+    fn note_in_vain(&self) {
+        let count = (self.in_vain.load(Ordering::Relaxed) & 0xffff).min(MOST_IN_VAIN - 1) + 1;
+        self.in_vain.store(count | ((1 << count) - 1) << 16, Ordering::Relaxed);
     }
 }
 
-/// Notes how long a sleep was that no look came before.
-pub fn slept(budget: &AtomicU32, time: Duration) {
-    let count = budget.load(Ordering::Relaxed);
-    if count < LEAST && time < SHORT {
-        budget.store(if count >= SHORT_SLEEPS { FIRST } else { count + 1 }, Ordering::Relaxed);
+/// One wait, from its start on.
+pub struct Look<'a> {
+    waits: &'a Waits,
+    start: Cell<Option<u64>>,
+}
+
+impl<'a> Look<'a> {
+    /// The wait begins.
+    pub fn new(waits: &'a Waits) -> Self {
+        Self { waits, start: Cell::new(None) }
     }
+
+    /// Looks until `ready`, if that is worth it, for as long as it is. Whether it was. `ready` looks at as many connections.
+    pub fn until(&self, connections: usize, mut ready: impl FnMut() -> bool) -> bool {
+        if crate::settings::sleeps_at_once() || !self.waits.worth() {
+            self.start.set(Some(levada_ring::now()));
+            return false;
+        }
+        let limit = u64::from(longest_look());
+        let looks = (LOOKS as usize / connections.max(1)).max(1);
+        let mut passed = 0;
+        loop {
+            for _ in 0..looks {
+                if ready() {
+                    self.waits.in_vain.store(0, Ordering::Relaxed);
+                    self.waits.note(passed);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            // Most waits in a rapid exchange end before the clock is read.
+            let now = levada_ring::now();
+            passed = now.saturating_sub(self.start.get().unwrap_or(now));
+            self.start.set(Some(now - passed));
+            if passed >= limit {
+                self.waits.note_in_vain();
+                return false;
+            }
+            // The peer may want this processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Notes that this end has slept since, and when its peer has woken it, in nanoseconds of [`levada_ring::now`]; `None` if it was not
+    /// woken by the peer.
+    pub fn slept(&self, woken_at: Option<u64>) {
+        let Some(start) = self.start.get() else { return };
+        let now = levada_ring::now();
+        // The peer writes it: it may be anything.
+        let woken_at = woken_at.filter(|at| (start..now).contains(at));
+        if let Some(woken_at) = woken_at {
+            let time = u32::try_from(now - woken_at).unwrap_or(u32::MAX).min(LONGEST_WAKE_UP);
+            let known = WAKE_UP.load(Ordering::Relaxed);
+            let average = if known == 0 { time } else { closer(known, time) };
+            WAKE_UP.store(average.max(1), Ordering::Relaxed);
+        }
+        self.waits.note(woken_at.unwrap_or(now).saturating_sub(start));
+    }
+}
+
+fn closer(average: u32, value: u32) -> u32 {
+    average - average / WEIGHT + value / WEIGHT
+}
+
+/// The wake-ups of both ends, in nanoseconds.
+fn longest_look() -> u32 {
+    let known = WAKE_UP.load(Ordering::Relaxed);
+    2 * if known == 0 { FIRST_WAKE_UP } else { known }
+}
+
+thread_local! {
+    /// The waits of this thread for several descriptors at once.
+    static EVENTS: Waits = const { Waits::new() };
+}
+
+/// Makes `one` wait of this thread for several descriptors.
+pub fn for_events<T>(one: impl FnOnce(&Look<'_>) -> T) -> T {
+    EVENTS.with(|waits| one(&Look::new(waits)))
 }

@@ -6,7 +6,7 @@ use levada_ring::records::Reason;
 
 use crate::connection::{Connection, Phase};
 use crate::table::Entry;
-use crate::{monitor, tcp};
+use crate::{io_uring, monitor, tcp};
 
 /// What a call has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,10 @@ fn offer_to_monitor(entry: Entry) {
         // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
         return;
     }
-    if crate::epoll::is_unsupported(entry) || tcp::has_unsupported_options(entry.fd) {
+    if io_uring::is_used()
+        || crate::epoll::is_unsupported(entry)
+        || tcp::has_unsupported_options(entry.fd)
+    {
         connection.settle(Reason::Unsupported);
         return;
     }

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A failed step fails the test.
 
 mod differential;
+mod io_uring;
 mod library;
+mod many;
 mod programs;
 mod python;

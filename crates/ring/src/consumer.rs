@@ -40,7 +40,7 @@ impl<M: Memory> Consumer<M> {
             self.entered = entered;
             control.consumed.entered.store(entered, Ordering::Release);
         }
-        Ok((length, sleep::take_waiter(&control.producer_sleep.waiter)))
+        Ok((length, sleep::take_waiter(&control.producer_sleep)))
     }
 
     /// As [`read`](Self::read), but the bytes stay in the ring, and the first `skip` are left out.
@@ -81,13 +81,13 @@ impl<M: Memory> Consumer<M> {
     pub fn abandon(&self) -> Option<Waiter> {
         let control = self.memory.control();
         control.consumed.abandoned.store(1, Ordering::Release);
-        sleep::take_waiter(&control.producer_sleep.waiter)
+        sleep::take_waiter(&control.producer_sleep)
     }
 
     /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
     /// does.
     pub fn announce_sleep(&self, waiter: Waiter) {
-        sleep::announce(&self.memory.control().consumer_sleep.waiter, waiter);
+        sleep::announce(&self.memory.control().consumer_sleep, waiter);
     }
 
     /// Says that this end sleeps until there are bytes. `true` if there are none yet and the caller should sleep now; it
@@ -99,7 +99,7 @@ impl<M: Memory> Consumer<M> {
         self.announce_sleep(waiter);
         let asleep = self.readable().map(|bytes| bytes == 0 && !self.is_finished());
         if asleep != Ok(true) {
-            self.awake();
+            let _ = self.awake();
         }
         asleep
     }
@@ -117,12 +117,12 @@ impl<M: Memory> Consumer<M> {
     /// process.
     #[must_use = "the bell must be rung"]
     pub fn wake(&self) -> Option<Waiter> {
-        sleep::take_waiter(&self.memory.control().consumer_sleep.waiter)
+        sleep::take_waiter(&self.memory.control().consumer_sleep)
     }
 
-    /// Says that this end no longer sleeps.
-    pub fn awake(&self) {
-        sleep::withdraw(&self.memory.control().consumer_sleep.waiter);
+    /// Says that this end no longer sleeps. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if it has not.
+    pub fn awake(&self) -> Option<u64> {
+        sleep::withdraw(&self.memory.control().consumer_sleep)
     }
 
     /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of

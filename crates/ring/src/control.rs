@@ -61,10 +61,12 @@ pub(crate) struct Consumed {
     pub(crate) abandoned: AtomicU32,
 }
 
-/// How an end sleeps: 0 while it does not, else a [`Waiter`](crate::Waiter). Written by the end that sleeps, and set to 0
-/// by the one that wakes it.
+/// How an end sleeps.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct SleepWord {
+    /// 0 while it does not, else a [`Waiter`](crate::Waiter). Written by the end that sleeps, and set to 0 by the one that wakes it.
     pub(crate) waiter: AtomicU32,
+    /// By the end that wakes: when, in nanoseconds.
+    pub(crate) woken_at: AtomicU64,
 }

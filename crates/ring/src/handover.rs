@@ -87,7 +87,7 @@ impl<M: Memory> Producer<M> {
     /// Wakes the consumer, although nothing was written. As [`publish`](Self::publish).
     #[must_use = "the bell must be rung"]
     pub fn kick(&self) -> Option<Waiter> {
-        sleep::take_waiter(&self.memory.control().consumer_sleep.waiter)
+        sleep::take_waiter(&self.memory.control().consumer_sleep)
     }
 }
 

@@ -17,6 +17,10 @@ pub const LARGE: u64 = 1 << 20;
 /// The length of a segment's file, in bytes.
 pub const SEGMENT_LENGTH: u64 = HEADER + 2 * SMALL + 2 * LARGE;
 
+/// What each of the two ends counts as its part of a new segment, in bytes.
+#[cfg(not(loom))]
+pub const HALF: u64 = HEADER / 2 + SMALL;
+
 pub(crate) const HEADER: u64 = 4 << 10;
 
 /// The region of a ring that bytes go to.

@@ -9,6 +9,8 @@
 //!
 //! Source: "SocksDirect" (per-socket ring buffers in user space), with the peer as an adversary, which the paper's is not.
 
+#[cfg(not(loom))]
+mod account;
 mod atomic;
 mod consumer;
 mod control;
@@ -19,7 +21,11 @@ mod layout;
 mod leaked;
 #[cfg(not(loom))]
 mod mapping;
+#[cfg(not(loom))]
+mod marks;
 mod memory;
+#[cfg(not(loom))]
+mod page;
 mod producer;
 #[cfg(not(loom))]
 pub mod records;
@@ -38,20 +44,27 @@ mod loom_tests;
 #[cfg(not(loom))]
 mod tests;
 
+#[cfg(not(loom))]
+pub use account::Account;
 pub use consumer::Consumer;
 pub use control::Control;
 #[cfg(not(loom))]
 pub use futex::Sleep;
 pub use handover::Start;
+#[cfg(not(loom))]
+pub use layout::HALF;
 pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};
 #[cfg(not(loom))]
 pub use leaked::Leaked;
 #[cfg(not(loom))]
 pub use mapping::Half;
+#[cfg(not(loom))]
+pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
 pub use producer::Producer;
 #[cfg(not(loom))]
 pub use segment::{OpenError, Segment, Side};
 #[cfg(not(loom))]
-pub use sleep::Sleeper;
 pub use sleep::Waiter;
+#[cfg(not(loom))]
+pub use sleep::{Sleeper, now};

@@ -107,7 +107,7 @@ fn receive(
             assert_eq!(*byte, expected);
             expected += 1;
         }
-        if length == 0 && consumer.prepare_sleep(Waiter::Bell(0)).unwrap() {
+        if length == 0 && consumer.prepare_sleep(Waiter::Bell { bell: 0, mark: 0 }).unwrap() {
             wait();
             consumer.awake();
         }
@@ -134,7 +134,8 @@ fn no_wake_up_is_lost() {
                 let pushed = producer.push(&[next]).unwrap();
                 next += pushed as u8;
                 theirs.0.ring(producer.publish());
-                if pushed == 0 && producer.prepare_sleep(Waiter::Bell(1)).unwrap() {
+                if pushed == 0 && producer.prepare_sleep(Waiter::Bell { bell: 1, mark: 0 }).unwrap()
+                {
                     theirs.1.wait();
                     producer.awake();
                 }

@@ -52,7 +52,7 @@ impl<M: Memory> Producer<M> {
         self.published = self.head;
         let control = self.memory.control();
         control.produced.head.store(self.head, Ordering::Release);
-        sleep::take_waiter(&control.consumer_sleep.waiter)
+        sleep::take_waiter(&control.consumer_sleep)
     }
 
     /// The bytes for which there is room.
@@ -62,6 +62,15 @@ impl<M: Memory> Producer<M> {
     pub fn room(&mut self) -> Result<u64, Corrupt> {
         self.look()?;
         Ok(self.known_room())
+    }
+
+    /// Whether the consumer has read everything that was pushed.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn is_empty(&mut self) -> Result<bool, Corrupt> {
+        self.look()?;
+        Ok(self.tail == self.head)
     }
 
     /// Moves on to the other region: a ring of 64 KiB grows to 1 MiB, a grown one shrinks. Bytes that are in the ring stay
@@ -103,7 +112,7 @@ impl<M: Memory> Producer<M> {
         control.produced.head.store(self.head, Ordering::Release);
         // After the head: a consumer that sees the end sees every byte before it.
         control.produced.finished.store(1, Ordering::Release);
-        sleep::take_waiter(&control.consumer_sleep.waiter)
+        sleep::take_waiter(&control.consumer_sleep)
     }
 
     /// Whether the consumer reads no more.
@@ -114,7 +123,7 @@ impl<M: Memory> Producer<M> {
     /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
     /// does.
     pub fn announce_sleep(&self, waiter: Waiter) {
-        sleep::announce(&self.memory.control().producer_sleep.waiter, waiter);
+        sleep::announce(&self.memory.control().producer_sleep, waiter);
     }
 
     /// Says that this end sleeps until there is room. `true` if there is none yet and the caller should sleep now; it calls
@@ -126,7 +135,7 @@ impl<M: Memory> Producer<M> {
         self.announce_sleep(waiter);
         let asleep = self.look().map(|()| self.known_room() == 0 && !self.is_abandoned());
         if asleep != Ok(true) {
-            self.awake();
+            let _ = self.awake();
         }
         asleep
     }
@@ -140,9 +149,9 @@ impl<M: Memory> Producer<M> {
         crate::Sleeper { memory: self.memory.clone(), producer: true }
     }
 
-    /// Says that this end no longer sleeps.
-    pub fn awake(&self) {
-        sleep::withdraw(&self.memory.control().producer_sleep.waiter);
+    /// Says that this end no longer sleeps. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if it has not.
+    pub fn awake(&self) -> Option<u64> {
+        sleep::withdraw(&self.memory.control().producer_sleep)
     }
 
     fn region(&self) -> Region {

@@ -8,7 +8,7 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 mod snapshot;
 
-pub use snapshot::{Closed, Connection, Snapshot, SnapshotError, Traffic};
+pub use snapshot::{Closed, Connection, Snapshot, SnapshotError, Traffic, memory};
 
 /// How many connections of a process can be fast at a time. More stay on TCP.
 pub const RECORDS: usize = 16_384;
@@ -115,7 +115,7 @@ pub struct Record {
     pub counters: Counters,
 }
 
-/// The connections of a process that are closed.
+/// The connections of a process that are closed, and the memory of those that are open.
 #[repr(C)]
 #[derive(Default)]
 pub struct Totals {
@@ -127,6 +127,10 @@ pub struct Totals {
     pub upgraded: AtomicU64,
     /// How many ended for each reason, by its number.
     pub reasons: [AtomicU64; REASONS.len()],
+    /// Open connections that have a segment.
+    pub rings: AtomicU64,
+    /// Those of them whose outbound ring has grown.
+    pub grown: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Record>() <= STRIDE && size_of::<Totals>() <= HEADER);

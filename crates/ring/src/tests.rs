@@ -114,18 +114,18 @@ fn the_end_is_seen_after_the_last_byte() {
 #[test]
 fn a_sleeping_end_is_woken_by_the_other() {
     let (mut producer, mut consumer, _) = ring();
-    assert!(consumer.prepare_sleep(Waiter::Bell(7)).unwrap());
+    assert!(consumer.prepare_sleep(Waiter::Bell { bell: 7, mark: 0 }).unwrap());
     producer.push(b"x").unwrap();
-    assert_eq!(producer.publish(), Some(Waiter::Bell(7)));
+    assert_eq!(producer.publish(), Some(Waiter::Bell { bell: 7, mark: 0 }));
     producer.push(b"x").unwrap();
     assert_eq!(producer.publish(), None, "one bell for each sleep");
     assert!(!consumer.prepare_sleep(Waiter::Futex).unwrap(), "there are bytes");
 
     producer.push(&vec![0; 100_000]).unwrap();
     assert_eq!(producer.publish(), None);
-    assert!(producer.prepare_sleep(Waiter::Bell(3)).unwrap());
+    assert!(producer.prepare_sleep(Waiter::Bell { bell: 3, mark: 0 }).unwrap());
     let (length, bell) = consumer.read(&mut [0; 10]).unwrap();
-    assert_eq!((length, bell), (10, Some(Waiter::Bell(3))));
+    assert_eq!((length, bell), (10, Some(Waiter::Bell { bell: 3, mark: 0 })));
 }
 
 #[test]
@@ -138,13 +138,13 @@ fn two_threads_exchange_bytes_by_futex() {
             let length = (at * 31 % 5000 + 1).min(LENGTH - at) as usize;
             let pushed = producer.push(&pattern(at, length)).unwrap() as u64;
             at += pushed;
-            assert_ne!(producer.publish(), Some(Waiter::Bell(0)));
+            assert_ne!(producer.publish(), Some(Waiter::Bell { bell: 0, mark: 0 }));
             if pushed == 0 && producer.prepare_sleep(Waiter::Futex).unwrap() {
                 producer.sleeper().sleep(LONG, true);
                 producer.awake();
             }
         }
-        assert_ne!(producer.finish(), Some(Waiter::Bell(0)));
+        assert_ne!(producer.finish(), Some(Waiter::Bell { bell: 0, mark: 0 }));
     });
     let (mut at, mut buffer) = (0, vec![0; 7000]);
     loop {

@@ -8,15 +8,17 @@ use crate::Side;
 /// Bytes of every message.
 pub const LENGTH: usize = 24;
 /// The version of these messages, which [`Request::Hello`] states.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
 pub const BELLS: usize = 4;
+/// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its [`Marks`](crate::Marks).
+pub const WAKING: usize = BELLS + 1;
 
 /// From a process to the monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// The first message of a process, with its records (a memfd, see [`records`](crate::records)) and its [`BELLS`]
-    /// eventfds. `run` is the number of the `levada fast` that started it.
+    /// The first message of a process, with its records (a memfd, see [`records`](crate::records)) and what wakes
+    /// it ([`WAKING`]). `run` is the number of the `levada fast` that started it.
     Hello {
         /// [`VERSION`].
         version: u32,
@@ -54,16 +56,16 @@ pub enum Request {
 /// From the monitor to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// Both ends of the connection were offered. The segment is attached and, if `bells`, the [`BELLS`] eventfds of the peer,
-    /// which are sent once for each pair of processes.
+    /// Both ends of the connection were offered. The segment is attached and, if `bells`, what wakes the peer ([`WAKING`]), which is sent
+    /// once for each pair of processes.
     Paired {
         /// As in the offer.
         connection: u64,
         /// Which end of the segment this process is.
         side: Side,
-        /// The number of the other process.
+        /// The number of the other process; 0 if both ends are in this one.
         peer: u32,
-        /// Whether the peer's eventfds are attached.
+        /// Whether what wakes the peer is attached.
         bells: bool,
     },
     /// The socket stays a kernel socket.
@@ -89,6 +91,8 @@ pub enum Response {
     },
     /// The end of the answer to [`Request::List`].
     Listed,
+    /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) of the user attached.
+    Welcome,
 }
 
 /// Why the monitor refuses an offer.
@@ -209,6 +213,7 @@ impl Response {
                 Fields { kind: 20, small: alive.into(), word: pid, first: run, second: 0 }
             }
             Self::Listed => Fields { kind: 21, ..Fields::default() },
+            Self::Welcome => Fields { kind: 22, ..Fields::default() },
         }
         .encode()
     }
@@ -237,6 +242,7 @@ impl Response {
             19 => Self::Gone { peer: word },
             20 => Self::Process { pid: word, run: first, alive: small != 0 },
             21 => Self::Listed,
+            22 => Self::Welcome,
             _ => return Err(Unknown),
         };
         if response.encode() == bytes { Ok(response) } else { Err(Unknown) }
@@ -265,6 +271,7 @@ mod tests {
             Response::Process { pid: 5, run: 6, alive: true },
             Response::Process { pid: 5, run: 6, alive: false },
             Response::Listed,
+            Response::Welcome,
         ];
         for side in [Side::Connector, Side::Acceptor] {
             for bells in [false, true] {

@@ -24,6 +24,13 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     idle: Option<u64>,
 
+    /// The memory that the rings of all programs may take together: connections beyond it stay on TCP
+    ///
+    /// Without it, a quarter of the machine's.
+    #[arg(long, value_name = "MIB", env = "LEVADA_FAST_MEMORY",
+          value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    memory: Option<u64>,
+
     /// Run it in the background, and return
     #[arg(long, hide = true)]
     background: bool,
@@ -34,7 +41,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
         return start(arguments.idle);
     }
     let path = socket_path().map_err(Failure::local)?;
-    let options = Options { idle: arguments.idle.map(Duration::from_secs), ..Options::default() };
+    let mut options =
+        Options { idle: arguments.idle.map(Duration::from_secs), ..Options::default() };
+    if let Some(mebibytes) = arguments.memory {
+        options.memory = mebibytes << 20;
+    }
     let monitor = match Monitor::bind(&path, options) {
         Ok(monitor) => monitor,
         Err(ListenError::Running) => {

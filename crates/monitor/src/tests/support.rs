@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use levada_ring::records;
-use levada_ring::wire::{BELLS, LENGTH, Request, Response, VERSION};
+use levada_ring::wire::{LENGTH, Request, Response, VERSION, WAKING};
+use levada_ring::{Account, records};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -24,7 +24,7 @@ use crate::server::{Monitor, Options, Stop};
 pub const LONG: Duration = Duration::from_secs(60);
 
 /// Offers wait for as long as a test can take.
-pub const PATIENT: Options = Options { idle: None, offer_timeout: LONG };
+pub const PATIENT: Options = Options { idle: None, offer_timeout: LONG, memory: u64::MAX };
 
 /// A monitor in a thread of this process.
 pub struct Running {
@@ -73,7 +73,7 @@ impl Drop for Running {
 pub struct Process {
     pub socket: OwnedFd,
     records: OwnedFd,
-    bells: [OwnedFd; BELLS],
+    bells: [OwnedFd; WAKING],
 }
 
 impl Process {
@@ -122,9 +122,32 @@ impl Process {
         self.send(Request::Offer { connection }, &[socket.as_fd()]);
     }
 
+    /// The next response that is not [`Response::Welcome`].
     pub fn receive(&self) -> (Response, Vec<OwnedFd>) {
+        loop {
+            let received = self.receive_any();
+            if received.0 != Response::Welcome {
+                return received;
+            }
+        }
+    }
+
+    fn receive_any(&self) -> (Response, Vec<OwnedFd>) {
         let Packet { bytes, descriptors } = receive(&self.socket, RecvFlags::empty()).unwrap();
         (Response::decode(&bytes).unwrap(), descriptors)
+    }
+
+    /// The account that a process gets when it has introduced itself.
+    pub fn account(&self) -> Account {
+        let (response, mut descriptors) = self.receive_any();
+        assert_eq!((response, descriptors.len()), (Response::Welcome, 1));
+        Account::open(descriptors.remove(0)).unwrap()
+    }
+
+    /// Says in its records how many segments it has.
+    pub fn set_rings(&self, count: u64) {
+        let at = std::mem::offset_of!(records::Totals, rings) as u64;
+        rustix::io::pwrite(&self.records, &count.to_ne_bytes(), at).unwrap();
     }
 
     /// The next response, which has no descriptors.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use libc::{c_int, epoll_event};
 
 use super::registry::{EDGE, EVENTS, Epoll, Member, TAG};
-use crate::{monitor, readiness, tcp};
+use crate::connection::Path;
+use crate::{process, readiness, tcp, waking};
 
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Reported whether the program asks for them or not.
@@ -37,29 +38,35 @@ impl Epoll {
 
     /// Fills in events of members whose rings have something, and returns how many.
     pub fn by_rings(&mut self, events: &mut [epoll_event]) -> usize {
-        let count = self.members.len();
-        let first = self.next;
+        let count = self.members.watched().len();
+        let (first, round) = (self.next, self.round);
         let mut filled = 0;
         for at in 0..count {
             if filled == events.len() {
                 break;
             }
-            let place = (first + at) % count;
-            let member = &mut self.members[place];
-            let ready = member.due();
-            if ready != 0 && member.round != self.round {
-                member.round = self.round;
-                events[filled] = member.report(ready);
+            let at = (first + at) % count;
+            let place = self.members.watched()[at];
+            let event = self.members.change(place, |member| {
+                let ready = member.due();
+                member.rounds = member.rounds.saturating_add(1);
+                (ready != 0 && member.round != round).then(|| {
+                    member.round = round;
+                    member.report(ready)
+                })
+            });
+            if let Some(event) = event.flatten() {
+                events[filled] = event;
                 filled += 1;
-                self.next = place + 1;
+                self.next = at + 1;
             }
         }
         filled
     }
 
-    /// Whether a member has something to report.
+    /// Whether a member has something to report, or may have.
     pub fn is_any_due(&self) -> bool {
-        self.members.iter().any(|member| member.due() != 0)
+        self.members.iter_watched().any(|member| member.due() != 0) || waking::is_any_marked()
     }
 
     /// Replaces what the kernel says of members by what the program is to get, drops rings of the bell, and returns how many events
@@ -87,78 +94,100 @@ impl Epoll {
     /// Whose event the kernel has returned with `data`.
     fn member_of(&self, data: u64) -> Origin {
         let tagged = data & !u64::from(u32::MAX) == TAG;
-        let is_it = |member: &Member| match tagged {
-            true => member.entry.fd.unsigned_abs() == data as u32,
-            // Its registration is the program's, and a direction of it is on a ring.
-            false => member.by_ring && member.asked.is_none() && member.data == data,
-        };
-        match (self.members.iter().position(is_it), tagged) {
-            (Some(place), _) => Origin::Member(place),
-            (None, true) => Origin::None,
-            (None, false) => Origin::Program,
+        if tagged {
+            let fd = c_int::try_from(data as u32).ok();
+            let place = fd.and_then(|fd| self.members.of_descriptor(fd));
+            return place.map_or(Origin::None, Origin::Member);
         }
+        let place = self.members.of_data(data);
+        place.map_or(Origin::Program, Origin::Member)
     }
 
     fn of_member(&mut self, bits: u32, place: usize) -> Option<epoll_event> {
         let round = self.round;
-        let member = &mut self.members[place];
-        readiness::note_kernel(member.entry, (bits & EVENTS) as i16);
-        let reported = member.events & EDGE != 0 && bits & EVENTS & !member.ends == 0;
-        if member.disabled || reported && member.due() == 0 {
-            return None;
-        }
-        let mut ready = bits | member.by_ring();
-        if member.is_stale() {
-            // A ring has ended just now: the kernel was not asked for what TCP has.
-            ready |= member.by_kernel();
-        }
-        ready &= member.events & EVENTS | ALWAYS;
-        (ready != 0).then(|| {
-            member.round = round;
-            member.report(ready)
-        })
+        self.members.watch(place);
+        self.members.change(place, |member| member.shown(bits, round)).flatten()
     }
 
-    /// Asks the peers of all members to ring, until [`disarm`](Self::disarm). `false`, and nothing is asked, if one has something to
-    /// report already, or has moved.
+    /// Asks the peers of the watched members to ring, until [`disarm`](Self::disarm). `false`, and nothing is asked, if one has something
+    /// to report already, or has moved.
     pub fn arm(&mut self) -> bool {
         if let Some(bell) = self.bell {
-            self.members.iter().for_each(|member| member.arm(bell));
-        } else if self.members.iter().any(|member| member.by_ring) {
+            self.members.iter_watched().for_each(|member| member.arm(bell));
+        } else if self.members.counts().by_ring > 0 {
             // There is no descriptor for a bell: the caller looks again, and again.
             std::thread::sleep(WITHOUT_BELL);
             return false;
         }
-        self.sleepers += 1;
+        self.begin_sleep();
         // A look may have found the end of a ring: then the kernel has to be asked for more.
-        let armed = !self.is_any_due() && !self.members.iter().any(Member::is_stale);
+        let armed = !self.is_any_due() && !self.members.iter_watched().any(Member::is_stale);
         if !armed {
             self.disarm();
         }
         armed
     }
 
-    /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll.
-    pub fn disarm(&mut self) {
-        self.sleepers -= 1;
-        if self.sleepers == 0 {
-            self.members.iter().for_each(|member| readiness::disarm(member.entry));
-        }
+    /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll. When a peer rang, as [`readiness::disarm`] says.
+    pub fn disarm(&mut self) -> Option<u64> {
+        if self.end_sleep() { self.members.disarm() } else { None }
     }
 
     /// A member has changed while threads sleep: they are woken if it has something to report, and later by its peer.
     pub fn wake_sleepers(&self, place: usize) {
-        let (Some(bell), Some(member)) = (self.bell, self.members.get(place)) else { return };
+        let (Some(bell), Some(member)) = (self.bell, self.members.at(place)) else { return };
         if self.sleepers > 0 {
             member.arm(bell);
             if member.due() != 0 {
-                monitor::ring_own(bell);
+                waking::ring_own(bell);
             }
         }
     }
 }
 
 impl Member {
+    /// What to report of what the kernel has shown.
+    fn shown(&mut self, bits: u32, round: u32) -> Option<epoll_event> {
+        readiness::note_kernel(self.entry, (bits & EVENTS) as i16);
+        let reported = self.events & EDGE != 0 && bits & EVENTS & !self.ends == 0;
+        if self.disabled || reported && self.due() == 0 {
+            return None;
+        }
+        let mut ready = bits | self.by_ring();
+        if self.is_stale() {
+            // A ring has ended just now: the kernel was not asked for what TCP has.
+            ready |= self.by_kernel();
+        }
+        ready &= self.events & EVENTS | ALWAYS;
+        (ready != 0).then(|| {
+            self.round = round;
+            self.report(ready)
+        })
+    }
+
+    /// Asks its peer to ring from now on. `false`, and nothing is asked, if it has something to report, or its peer would not ring for all
+    /// of it, or not for this process. No other process may have the connection: that one would take back what the peer was asked for.
+    pub fn rest(&mut self, bell: u8) -> bool {
+        let connection = self.entry.connection;
+        let can_rest = self.events & IN != 0
+            && !self.disabled
+            && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
+            && connection.marks_of.load(Ordering::Relaxed) == process::own()
+            && connection.peer.load(Ordering::Relaxed) != 0
+            && connection.holders.load(Ordering::Relaxed) == 1;
+        if can_rest {
+            self.arm(bell);
+        }
+        let rests = can_rest && self.due() == 0 && !self.is_stale();
+        if !rests {
+            self.rounds = 0;
+            if can_rest {
+                readiness::disarm(self.entry);
+            }
+        }
+        rests
+    }
+
     fn arm(&self, bell: u8) {
         if self.disabled || !self.by_ring {
             return;
@@ -213,6 +242,7 @@ impl Member {
                 self.entry.connection.was_full.store(0, Ordering::Relaxed);
             }
         }
+        self.rounds = 0;
         self.ends |= ready & ENDS;
         self.disabled = self.events & ONCE != 0;
         epoll_event { events: ready, u64: self.data }

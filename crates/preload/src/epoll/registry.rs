@@ -1,16 +1,17 @@
 //! What is registered in which epoll.
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering, fence};
 
 use levada_ring::records::{RECORDS, Reason};
 use levada_ring::wire::BELLS;
 use libc::{c_int, epoll_event};
 
+use super::members::Members;
 use crate::connection::{Path, Phase};
 use crate::lock::Guarded;
 use crate::table::{self, DESCRIPTORS, Entry};
-use crate::{demote, monitor, readiness};
+use crate::{demote, readiness, waking};
 
 /// Events that a ring has no answer to.
 const UNSUPPORTED: u32 = libc::EPOLLEXCLUSIVE as u32;
@@ -43,6 +44,12 @@ pub struct Member {
     pub disabled: bool,
     /// Whether rings have a say.
     pub by_ring: bool,
+    /// Whether it stays on TCP.
+    pub stays: bool,
+    /// Whether it is looked at in each round.
+    pub is_watched: bool,
+    /// Rounds since it was last reported, or began to be looked at.
+    pub rounds: u32,
     /// What the kernel is asked for instead of what the program has registered.
     pub asked: Option<u32>,
 }
@@ -51,10 +58,10 @@ pub struct Member {
 #[derive(Default)]
 pub struct Epoll {
     /// Those that it has, on rings or not.
-    pub members: Vec<Member>,
+    pub members: Members,
     /// The bell that is registered in it.
     pub bell: Option<u8>,
-    /// Where the next look begins: behind the last member that was reported, so that each gets its turn.
+    /// Where the next look at the watched ones begins: behind the last one that was reported, so that each gets its turn.
     pub next: usize,
     /// The call that collects events, or has collected them last.
     pub round: u32,
@@ -75,6 +82,8 @@ static EPOLLS: [AtomicPtr<Shared>; DESCRIPTORS] =
 static END: AtomicU32 = AtomicU32::new(0);
 /// For each connection, the epoll that it is in, plus 1.
 static IN: [AtomicI32; RECORDS] = [const { AtomicI32::new(0) }; RECORDS];
+/// Threads of this process that sleep on an epoll.
+static SLEEPING: AtomicU32 = AtomicU32::new(0);
 
 /// An epoll that connections were registered in.
 pub fn find(epoll: c_int) -> Option<&'static Shared> {
@@ -114,9 +123,9 @@ fn all() -> impl Iterator<Item = &'static Shared> {
     (0..END.load(Ordering::Relaxed)).filter_map(|fd| c_int::try_from(fd).ok().and_then(find))
 }
 
-/// See [`Guarded`].
+/// See [`Guarded`]. A child would take back what peers were asked for: all connections are looked at again.
 pub fn before_fork() {
-    all().for_each(Guarded::before_fork);
+    all().for_each(|shared| shared.before_fork(|epoll| epoll.members.watch_all()));
 }
 
 /// See [`Guarded`].
@@ -124,26 +133,55 @@ pub fn after_fork() {
     all().for_each(Guarded::after_fork);
 }
 
+/// In the child, which has one thread, and that one does not sleep.
+pub fn in_child() {
+    SLEEPING.store(0, Ordering::Relaxed);
+    for shared in all() {
+        shared.with(|epoll| epoll.sleepers = 0);
+    }
+}
+
 impl Epoll {
     /// Takes note of connections that have moved to a ring, or back. `None` if no ring has a say; else whether the kernel is to be asked
     /// first, because one of the connections has a direction on TCP.
     pub fn refresh(&mut self, epoll: c_int) -> Option<bool> {
-        let (mut any, mut kernel_first) = (false, false);
-        for member in &mut self.members {
-            let by_ring = member.refresh(epoll);
-            // A connection that stays on TCP may have something at any time; one that is new rarely has.
-            let half = match by_ring {
-                true => member.asked.is_none_or(|asked| asked & IN_OR_OUT != 0),
-                false => member.entry.connection.phase() == Phase::Settled,
-            };
-            kernel_first |= half;
-            any |= by_ring;
-        }
-        let found = any.then_some(kernel_first || std::mem::take(&mut self.ask_kernel));
+        // While a thread sleeps, peers stay asked.
+        let bell = self.bell.filter(|_| self.sleepers == 0);
+        self.members.refresh(epoll, bell);
+        let counts = self.members.counts();
+        let kernel_first = counts.half > 0;
+        let found =
+            (counts.by_ring > 0).then(|| kernel_first || std::mem::take(&mut self.ask_kernel));
         if found.is_some() {
             self.register_bell(epoll);
         }
         found
+    }
+
+    /// A connection was marked: it is looked at from now on, and a thread that sleeps looks now.
+    fn look_at(&mut self, number: u32) {
+        for place in self.members.of_connection(number) {
+            self.members.watch(place);
+        }
+        if let (Some(bell), 1..) = (self.bell, self.sleepers) {
+            waking::ring_own(bell);
+        }
+    }
+
+    /// A thread begins to sleep.
+    pub fn begin_sleep(&mut self) {
+        self.sleepers += 1;
+        SLEEPING.fetch_add(1, Ordering::SeqCst);
+        // The caller looks for marks after it, as `look_again` looks for sleepers after its mark.
+        fence(Ordering::SeqCst);
+    }
+
+    /// A thread sleeps no longer. Whether it was the last one.
+    pub fn end_sleep(&mut self) -> bool {
+        SLEEPING.fetch_sub(1, Ordering::Relaxed);
+        // The epoll may have been closed meanwhile.
+        self.sleepers = self.sleepers.saturating_sub(1);
+        self.sleepers == 0
     }
 
     fn register_bell(&mut self, epoll: c_int) {
@@ -153,9 +191,14 @@ impl Epoll {
     }
 }
 
+/// The bell that is registered in an epoll, if one is.
+fn bell_of(epoll: c_int) -> u8 {
+    (epoll.unsigned_abs() as usize % BELLS) as u8
+}
+
 fn register_bell(epoll: c_int) -> Option<u8> {
-    let number = (epoll.unsigned_abs() as usize % BELLS) as u8;
-    let bell = monitor::own_bell(number.into())?;
+    let number = bell_of(epoll);
+    let bell = waking::own_bell(number.into())?;
     let events = libc::EPOLLIN as u32 | EDGE;
     let mut event = epoll_event { events, u64: TAG | u64::from(BELL) };
     // SAFETY: the event is a local.
@@ -176,24 +219,40 @@ impl Member {
             ends: 0,
             disabled: false,
             by_ring: false,
+            stays: false,
+            is_watched: false,
+            rounds: 0,
             asked: None,
         }
     }
 
-    /// Registers in the kernel what it is to be asked for now. Whether rings have a say.
-    fn refresh(&mut self, epoll: c_int) -> bool {
+    /// Whether the kernel may have something at any time. A connection that stays on TCP may; one that is new rarely has.
+    pub fn is_half(&self) -> bool {
+        match self.by_ring {
+            true => self.asked.is_none_or(|asked| asked & IN_OR_OUT != 0),
+            false => self.stays,
+        }
+    }
+
+    /// Whether a direction is on a ring, and the registration is the program's.
+    pub fn is_as_registered(&self) -> bool {
+        self.by_ring && self.asked.is_none()
+    }
+
+    /// Registers in the kernel what it is to be asked for now.
+    pub fn refresh(&mut self, epoll: c_int) {
         let by_ring = readiness::is_by_ring(self.entry);
         if by_ring && !self.by_ring {
             // The kernel has reported what came by TCP; what is in the ring was not.
             self.edge = Some(0);
         }
         self.by_ring = by_ring;
+        self.stays = self.entry.connection.phase() == Phase::Settled;
         let asked = self.to_ask();
         if asked != self.asked {
             self.asked = asked;
             self.register(epoll);
         }
-        by_ring
     }
 
     /// Whether the kernel is to be asked for something else than it is.
@@ -291,17 +350,15 @@ fn note(epoll: c_int, shared: &Shared, new: Member) {
     if let Some(cell) = IN.get(new.entry.number as usize) {
         cell.store(epoll + 1, Ordering::Release);
     }
+    // Without marks, each round looks at all connections.
+    let _ = waking::prepare_marks();
     shared.with(|state| {
-        let known = state.members.iter().position(|member| member.entry.fd == new.entry.fd);
-        let place = known.unwrap_or(state.members.len());
         if new.by_ring {
             state.register_bell(epoll);
         }
-        match known {
-            Some(place) => state.members[place] = new,
-            None => state.members.push(new),
-        }
-        state.ask_kernel |= known.is_none();
+        let is_new = state.members.of_descriptor(new.entry.fd).is_none();
+        let place = state.members.insert(new);
+        state.ask_kernel |= is_new;
         state.wake_sleepers(place);
     });
 }
@@ -313,10 +370,18 @@ fn place(entry: Entry) -> Option<c_int> {
 }
 
 fn remove(epoll: c_int, entry: Entry) {
-    if let Some(shared) = find(epoll) {
-        shared.with(|epoll| epoll.members.retain(|member| member.entry.fd != entry.fd));
-    }
-    if place(entry) == Some(epoll)
+    let Some(shared) = find(epoll) else { return };
+    let last = shared.with(|epoll| {
+        if let Some(member) = epoll.members.remove(entry.fd)
+            && !member.is_watched
+        {
+            // It was still armed.
+            readiness::disarm(member.entry);
+        }
+        epoll.members.of_connection(entry.number).is_empty()
+    });
+    if last == Some(true)
+        && place(entry) == Some(epoll)
         && let Some(cell) = IN.get(entry.number as usize)
     {
         cell.store(0, Ordering::Release);
@@ -328,7 +393,7 @@ pub fn nest(epoll: c_int) {
     let Some(shared) = find(epoll) else { return };
     let entries = shared.with(|epoll| {
         let first = !std::mem::replace(&mut epoll.nested, true);
-        first.then(|| epoll.members.iter().map(|member| member.entry).collect::<Vec<_>>())
+        first.then(|| epoll.members.iter().map(|(_, member)| member.entry).collect::<Vec<_>>())
     });
     for entry in entries.flatten().into_iter().flatten() {
         demote::both(entry, Reason::Unsupported);
@@ -338,7 +403,7 @@ pub fn nest(epoll: c_int) {
 /// Whether a connection is registered by this descriptor.
 pub fn is_registered(entry: Entry) -> bool {
     let shared = place(entry).and_then(find);
-    let has = |epoll: &mut Epoll| epoll.members.iter().any(|member| member.entry.fd == entry.fd);
+    let has = |epoll: &mut Epoll| epoll.members.of_descriptor(entry.fd).is_some();
     shared.is_some_and(|shared| shared.with(has) == Some(true))
 }
 
@@ -348,19 +413,25 @@ pub fn is_unsupported(entry: Entry) -> bool {
     shared.is_some_and(|shared| shared.with(|epoll| epoll.nested).unwrap_or(true))
 }
 
-/// A direction of a connection has moved to a ring, in a thread that may not be the one that waits for it.
-pub fn moved(entry: Entry) {
-    let Some(epoll) = place(entry) else { return };
-    let Some(shared) = find(epoll) else { return };
-    shared.with(|state| {
-        let of_it = |member: &Member| member.entry.number == entry.number;
-        if state.sleepers > 0
-            && let Some(place) = state.members.iter().position(of_it)
-        {
-            if state.members[place].refresh(epoll) {
-                state.register_bell(epoll);
-            }
-            state.wake_sleepers(place);
+/// What a connection has to report, or what carries it, has changed by other means than its peer: the next round looks at it, and a thread that
+/// sleeps begins one.
+pub fn look_again(number: u32) {
+    let epoll = IN.get(number as usize).map_or(0, |epoll| epoll.load(Ordering::Acquire));
+    if epoll > 0 {
+        waking::mark(number);
+        fence(Ordering::SeqCst);
+        if SLEEPING.load(Ordering::SeqCst) > 0 {
+            waking::ring_own(bell_of(epoll - 1));
+        }
+    }
+}
+
+/// Looks at the connections that are marked, in whatever epoll they are. The caller holds no lock.
+pub fn take_marks() {
+    waking::take_marks(|number| {
+        let epoll = IN.get(number as usize).map_or(0, |epoll| epoll.load(Ordering::Acquire));
+        if let Some(shared) = find(epoll - 1) {
+            shared.with(|epoll| epoll.look_at(number));
         }
     });
 }
@@ -369,6 +440,7 @@ pub fn moved(entry: Entry) {
 pub fn changed(entry: Entry) {
     if let Some(shared) = place(entry).and_then(find) {
         shared.with(|state| state.ask_kernel = true);
+        look_again(entry.number);
     }
 }
 
@@ -378,9 +450,8 @@ pub fn restore(entry: Entry) {
     let Some(shared) = find(epoll) else { return };
     // A thread that is at this epoll anyway does it there.
     shared.with(|state| {
-        for member in state.members.iter_mut().filter(|member| member.entry.number == entry.number)
-        {
-            member.refresh(epoll);
+        for place in state.members.of_connection(entry.number) {
+            state.members.change(place, |member| member.refresh(epoll));
         }
     });
 }
@@ -394,7 +465,7 @@ pub fn closing(fd: c_int) {
     }
     if let Some(shared) = find(fd) {
         let old = shared.with(std::mem::take);
-        for member in old.into_iter().flat_map(|epoll| epoll.members) {
+        for (_, member) in old.iter().flat_map(|epoll| epoll.members.iter()) {
             if let Some(cell) = IN.get(member.entry.number as usize) {
                 cell.store(0, Ordering::Release);
             }

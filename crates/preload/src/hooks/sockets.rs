@@ -2,11 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use levada_ring::Waiter;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::connection::Phase;
-use crate::{demote, epoll, errno, lifecycle, monitor, real, table, tcp};
+use crate::{demote, epoll, errno, lifecycle, real, table, tcp, waking};
 
 /// See socket(2).
 #[unsafe(no_mangle)]
@@ -84,7 +83,7 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
             .connection
             .lock_outbound()
             .and_then(|mut outbound| demote::leave(entry, &mut outbound));
-        monitor::ring(entry.connection, waiter);
+        waking::ring(entry.connection, waiter);
     }
     // SAFETY: the call takes no addresses.
     let code = unsafe { real::shutdown(fd, how) };
@@ -104,9 +103,7 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         entry.connection.read_shut.store(1, Ordering::Relaxed);
         let waiter =
             entry.connection.lock_inbound().and_then(|mut inbound| inbound.consumer().wake());
-        if let Some(Waiter::Bell(bell)) = waiter {
-            monitor::ring_own(bell);
-        }
+        waking::ring_here(waiter);
     }
     if let Some(entry) = entry {
         abandon_if_shut(entry);
@@ -120,7 +117,7 @@ fn abandon_if_shut(entry: table::Entry) {
     let both = [&connection.read_shut, &connection.write_shut];
     if both.iter().all(|shut| shut.load(Ordering::Relaxed) != 0) {
         let waiter = connection.lock_inbound().and_then(|mut inbound| inbound.consumer().abandon());
-        monitor::ring(connection, waiter);
+        waking::ring(connection, waiter);
     }
 }
 

@@ -13,8 +13,9 @@ use super::start::{get_ready, receive_at_the_start, take};
 use super::waiting::{Wait, deadline_of, sleep};
 use crate::connection::{Connection, Path, Phase};
 use crate::pieces::Sink;
+use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, errno, monitor, pieces, spin, tcp};
+use crate::{demote, errno, pieces, tcp, waking};
 
 /// Flags of calls that a ring has an answer to.
 const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
@@ -122,7 +123,7 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
             return Outcome::NotRing;
         }
         drop(inbound);
-        monitor::ring(connection, waiter);
+        waking::ring(connection, waiter);
         if sink.done() > 0 && (!all || sink.is_full() || finished) {
             let received = append_from_tcp(entry, pieces, flags, sink.done());
             return count_received(connection, flags, sink.done(), received);
@@ -160,7 +161,8 @@ fn count_received(connection: &Connection, flags: c_int, by_ring: usize, all: us
 fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.inbound;
-    let looked = spin::look(&direction.spin, || {
+    let look = Look::new(&direction.waits);
+    let looked = look.until(1, || {
         connection.lock_inbound().is_none_or(|mut inbound| {
             inbound.path() != Path::Ring
                 || inbound.consumer().readable() != Ok(0)
@@ -176,10 +178,6 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
         let consumer = inbound.consumer();
         (consumer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| consumer.sleeper())
     };
-    let awake = || {
-        if let Some(mut inbound) = connection.lock_inbound() {
-            inbound.consumer().awake();
-        }
-    };
-    sleep(entry, direction, deadline, prepare, awake)
+    let awake = || connection.lock_inbound().and_then(|mut end| end.consumer().awake());
+    sleep(entry, (direction, &look), deadline, prepare, awake)
 }

@@ -12,8 +12,9 @@ use super::kernel::send_in_kernel;
 use super::waiting::{Wait, deadline_of, sleep};
 use crate::connection::{Connection, Outbound, Path, Phase};
 use crate::pieces::Pieces;
+use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, epoll, errno, monitor, spin, tcp};
+use crate::{demote, epoll, errno, memory, tcp, waking};
 
 const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
 
@@ -60,7 +61,6 @@ fn send_last_by_tcp(entry: Entry, real: impl Fn() -> isize) -> isize {
             outbound.set_path(Path::Ring);
             drop(outbound);
             connection.set_mode(Mode::Ring);
-            epoll::moved(entry);
         }
         _ => outbound.producer().cancel_start(),
     }
@@ -93,19 +93,21 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         }
         let result = source.drain(|piece| outbound.producer().push(piece));
         let waiter = outbound.producer().publish();
-        let grown = source.is_left() && grow(&mut outbound);
+        let grown = source.is_left() && memory::grow(connection, &mut outbound);
         drop(outbound);
         if result.is_err() {
             return Outcome::Done(demote::corrupt(entry));
         }
-        monitor::ring(connection, waiter);
+        waking::ring(connection, waiter);
         if !source.is_left() {
             return count_sent(connection, source.done());
         }
         if grown {
             continue;
         }
-        connection.was_full.store(1, Ordering::Relaxed);
+        if connection.was_full.swap(1, Ordering::Relaxed) == 0 {
+            epoll::look_again(entry.number);
+        }
         if nonblocking {
             return if source.done() > 0 {
                 count_sent(connection, source.done())
@@ -132,7 +134,7 @@ fn finish_in_kernel(
 ) -> Outcome {
     let waiter = demote::leave(entry, &mut outbound);
     drop(outbound);
-    monitor::ring(entry.connection, waiter);
+    waking::ring(entry.connection, waiter);
     if source.done() == 0 {
         return Outcome::NotRing;
     }
@@ -151,16 +153,11 @@ fn count_sent(connection: &Connection, sent: usize) -> Outcome {
     Outcome::Done(sent as isize)
 }
 
-/// A full ring of 64 KiB becomes one of 1 MiB, if there is memory.
-fn grow(outbound: &mut Outbound<'_>) -> bool {
-    let producer = outbound.producer();
-    !producer.is_large() && producer.memory().allocate_large().is_ok() && producer.resize(true)
-}
-
 fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.outbound;
-    let looked = spin::look(&direction.spin, || {
+    let look = Look::new(&direction.waits);
+    let looked = look.until(1, || {
         connection.lock_outbound().is_none_or(|mut outbound| {
             outbound.path() != Path::Ring
                 || outbound.producer().room() != Ok(0)
@@ -177,12 +174,8 @@ fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
         let sleeps = !producer.is_left() && producer.prepare_sleep(Waiter::Futex) == Ok(true);
         sleeps.then(|| producer.sleeper())
     };
-    let awake = || {
-        if let Some(mut outbound) = connection.lock_outbound() {
-            outbound.producer().awake();
-        }
-    };
-    sleep(entry, direction, deadline, prepare, awake)
+    let awake = || connection.lock_outbound().and_then(|mut end| end.producer().awake());
+    sleep(entry, (direction, &look), deadline, prepare, awake)
 }
 
 /// sendfile(2) in the kernel, counted as what is sent.

@@ -13,7 +13,7 @@ use crate::connection::{Inbound, Path, Phase};
 use crate::pieces::Sink;
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{epoll, errno, monitor, pieces};
+use crate::{errno, pieces, waking};
 
 /// Says to the peer that bytes may come by the ring, unless a thread waits in the kernel for them.
 pub fn get_ready(entry: Entry) {
@@ -86,7 +86,7 @@ fn append_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, received: isiz
     let Some(mut inbound) = entry.connection.lock_inbound() else { return received };
     let waiter = take(&mut inbound, &mut sink, flags).ok().flatten();
     drop(inbound);
-    monitor::ring(entry.connection, waiter);
+    waking::ring(entry.connection, waiter);
     let more = sink.done() as u64 - received.unsigned_abs() as u64;
     if flags & libc::MSG_PEEK == 0 {
         entry.connection.record.counters.ring_in.fetch_add(more, Ordering::Relaxed);
@@ -156,7 +156,6 @@ pub fn settle_inbound(entry: Entry) -> bool {
         inbound.set_path(Path::Ring);
         drop(inbound);
         connection.set_mode(Mode::Ring);
-        epoll::moved(entry);
     }
     connection.inbound_path() == Path::Ring
 }

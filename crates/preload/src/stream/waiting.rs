@@ -8,8 +8,9 @@ use libc::c_int;
 
 use super::end::ended;
 use crate::connection::Direction;
+use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, spin, tcp};
+use crate::{demote, epoll, memory, tcp};
 
 /// How long to sleep before looking at TCP: a killed peer rings no bell.
 const SLICE: Duration = Duration::from_secs(1);
@@ -32,25 +33,26 @@ pub fn deadline_of(fd: c_int, option: c_int) -> Option<Instant> {
 /// Sleeps on a direction, unless `prepare` finds that there is something to do; `awake` follows.
 pub fn sleep(
     entry: Entry,
-    direction: &Direction,
+    (direction, look): (&Direction, &Look<'_>),
     deadline: Option<Instant>,
     prepare: impl FnOnce() -> Option<Sleeper<Half>>,
-    awake: impl FnOnce(),
+    awake: impl FnOnce() -> Option<u64>,
 ) -> Wait {
     let connection = entry.connection;
     if !claim(&direction.sleeper) {
         return crowded(deadline);
     }
     let wait = prepare().map_or(Wait::Again, |word| {
-        let start = Instant::now();
         let (slice, last) = slice_until(deadline);
         let woken = word.sleep(slice, deadline.is_none());
-        spin::slept(&direction.spin, start.elapsed());
+        look.slept(awake());
         connection.record.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        memory::sweep();
         after_sleep(entry, woken, last)
     });
-    awake();
     direction.sleeper.store(0, Ordering::Release);
+    // What an epoll has asked the peer for was replaced.
+    epoll::look_again(entry.number);
     if connection.holders.load(Ordering::Relaxed) == 0 {
         connection.end(entry.number);
     }

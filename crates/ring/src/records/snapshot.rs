@@ -9,8 +9,10 @@ use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::{
-    Counters, HEADER, LENGTH, MAGIC, Mode, REASONS, Reason, Record, STRIDE, Totals, address_of,
+    Counters, HEADER, LENGTH, MAGIC, Mode, REASONS, RECORDS, Reason, Record, STRIDE, Totals,
+    address_of,
 };
+use crate::layout::{HALF, LARGE};
 
 /// Bytes that are read at a time: whole records.
 const CHUNK: usize = 64 << 10;
@@ -70,6 +72,18 @@ pub struct Traffic {
     pub sleeps: u64,
     /// How often a call woke the peer.
     pub wakeups: u64,
+}
+
+/// The memory that a process has counted for its rings, in bytes, as its records say: 0 if they are none.
+pub fn memory(file: impl AsFd) -> u64 {
+    let mut header = [0; size_of::<Totals>()];
+    if read_exact(file.as_fd(), &mut header, 0).is_err()
+        || word(&header, offset_of!(Totals, magic)) != MAGIC
+    {
+        return 0;
+    }
+    let count = |at: usize| word(&header, at).min(RECORDS as u64);
+    count(offset_of!(Totals, rings)) * HALF + count(offset_of!(Totals, grown)) * LARGE
 }
 
 /// Why a file cannot be read as records.

@@ -1,0 +1,242 @@
+//! What wakes this process, and its peers: *bells*, which are eventfds, and *marks*, which say for which connection a bell was rung.
+
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use levada_ring::wire::{BELLS, WAKING};
+use levada_ring::{Marks, Waiter};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::connection::Connection;
+use crate::private;
+
+/// The eventfds of this process.
+static OWN: [AtomicI32; BELLS] = [const { AtomicI32::new(-1) }; BELLS];
+/// Its marks, and their file. Null and -1 before [`prepare`].
+static MARKS: AtomicPtr<Marks> = AtomicPtr::new(null_mut());
+static MARKS_FILE: AtomicI32 = AtomicI32::new(-1);
+
+/// A process that this one rings for.
+struct Peer {
+    /// Its number with the monitor, plus 1; 0 for a free place.
+    number: AtomicU64,
+    /// Threads that ring just now.
+    users: AtomicU32,
+    bells: [AtomicI32; BELLS],
+    marks: AtomicPtr<Marks>,
+}
+
+/// All that this process can have. Connections to others stay on TCP.
+static PEERS: [Peer; 1024] = [const { Peer::new() }; 1024];
+
+/// How often to look whether the last thread has rung, before what it uses is left open.
+const SPINS: u32 = 10_000;
+
+fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: the descriptor is private to this library, whose functions do not let the program close it.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// Makes what wakes this process.
+///
+/// # Errors
+/// Those of eventfd(2) and memfd_create(2). All connections then stay on TCP.
+pub fn prepare() -> Result<(), Errno> {
+    for bell in &OWN {
+        if bell.load(Ordering::Relaxed) < 0 {
+            let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            bell.store(private::keep(made)?.into_raw_fd(), Ordering::Release);
+        }
+    }
+    prepare_marks()
+}
+
+/// Makes the marks alone, which an epoll needs before its connections have peers.
+///
+/// # Errors
+/// Those of memfd_create(2).
+pub fn prepare_marks() -> Result<(), Errno> {
+    if MARKS.load(Ordering::Acquire).is_null() {
+        let (file, marks) = Marks::create()?;
+        let (file, marks) = (private::keep(file)?, Box::into_raw(Box::new(marks)));
+        let made =
+            MARKS.compare_exchange(null_mut(), marks, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if made {
+            MARKS_FILE.store(file.into_raw_fd(), Ordering::Release);
+        } else {
+            private::forget(file.into_raw_fd());
+            // SAFETY: another thread was faster; this box was shown to no one.
+            drop(unsafe { Box::from_raw(marks) });
+        }
+    }
+    Ok(())
+}
+
+/// What the monitor hands to peers, in the order that they expect.
+pub fn descriptors() -> impl Iterator<Item = BorrowedFd<'static>> {
+    let all = OWN.iter().chain([&MARKS_FILE]);
+    all.filter_map(|fd| borrow(fd.load(Ordering::Acquire)))
+}
+
+/// A forked child rings its parent's bells, which are its own, too; but marks are taken by one process only.
+pub fn after_fork() {
+    // The mapping stays: a thread of the parent may have used it when it forked.
+    MARKS.store(null_mut(), Ordering::Release);
+    private::forget(MARKS_FILE.swap(-1, Ordering::AcqRel));
+}
+
+/// An eventfd of this process that its peers ring.
+pub fn own_bell(index: usize) -> Option<BorrowedFd<'static>> {
+    OWN.get(index).and_then(|bell| borrow(bell.load(Ordering::Acquire)))
+}
+
+fn own_marks() -> Option<&'static Marks> {
+    // SAFETY: the pointer is null, or that of a box that is never freed.
+    unsafe { MARKS.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether peers can mark connections for this process.
+pub fn has_marks() -> bool {
+    own_marks().is_some()
+}
+
+/// Marks a connection of this process, for its own threads.
+pub fn mark(number: u32) {
+    if let (Some(marks), Ok(number)) = (own_marks(), u16::try_from(number)) {
+        marks.set(number);
+    }
+}
+
+/// Whether a connection of this process may be marked.
+pub fn is_any_marked() -> bool {
+    own_marks().is_some_and(Marks::is_any)
+}
+
+/// Takes all marks, and calls `each` with the numbers of the connections.
+pub fn take_marks(mut each: impl FnMut(u32)) {
+    if let Some(marks) = own_marks().filter(|marks| marks.is_any()) {
+        marks.take(|number| each(number.into()));
+    }
+}
+
+/// Rings the bell that a call on a ring of `connection` has returned.
+pub fn ring(connection: &Connection, waiter: Option<Waiter>) {
+    if waiter.is_none() {
+        return;
+    }
+    connection.record.counters.wakeups.fetch_add(1, Ordering::Relaxed);
+    match (connection.peer.load(Ordering::Relaxed), waiter) {
+        (0, _) => ring_here(waiter),
+        (peer, Some(Waiter::Bell { bell, mark })) => {
+            if let Some(peer) = Peer::find(peer) {
+                peer.ring(bell, mark);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Wakes a thread of this process that a ring was to wake.
+pub fn ring_here(waiter: Option<Waiter>) {
+    if let Some(Waiter::Bell { bell, mark }) = waiter {
+        self::mark(mark.into());
+        ring_own(bell);
+    }
+}
+
+/// Rings a bell of this process, for its own threads.
+pub fn ring_own(bell: u8) {
+    write_bell(OWN.get(usize::from(bell)));
+}
+
+fn write_bell(bell: Option<&AtomicI32>) {
+    if let Some(bell) = bell.and_then(|bell| borrow(bell.load(Ordering::Acquire))) {
+        // It fails only if it was rung very often already.
+        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Notes what wakes a peer. `false` if there is no room, or it is not what it should be: the peer could not be woken.
+pub fn learn(number: u32, descriptors: impl Iterator<Item = OwnedFd>) -> bool {
+    let mut descriptors: Vec<OwnedFd> = descriptors.collect();
+    let marks = descriptors.pop().and_then(|file| Marks::open(file).ok());
+    let (Some(marks), WAKING) = (marks, descriptors.len() + 1) else { return false };
+    if is_known(number) {
+        return true;
+    }
+    let Some(peer) = Peer::free() else { return false };
+    for (bell, place) in descriptors.into_iter().zip(&peer.bells) {
+        let Ok(bell) = private::keep(bell) else { return false };
+        private::forget(place.swap(bell.into_raw_fd(), Ordering::AcqRel));
+    }
+    peer.marks.store(Box::into_raw(Box::new(marks)), Ordering::Release);
+    peer.number.store(u64::from(number) + 1, Ordering::SeqCst);
+    true
+}
+
+/// Whether a peer can be woken.
+pub fn is_known(number: u32) -> bool {
+    Peer::find(number).is_some()
+}
+
+/// A peer has ended.
+pub fn forget(number: u32) {
+    if let Some(peer) = Peer::find(number) {
+        peer.number.store(0, Ordering::SeqCst);
+        peer.free_resources();
+    }
+}
+
+impl Peer {
+    const fn new() -> Self {
+        Self {
+            number: AtomicU64::new(0),
+            users: AtomicU32::new(0),
+            bells: [const { AtomicI32::new(-1) }; BELLS],
+            marks: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    fn find(number: u32) -> Option<&'static Self> {
+        let number = u64::from(number) + 1;
+        PEERS.iter().find(|peer| peer.number.load(Ordering::Acquire) == number)
+    }
+
+    fn free() -> Option<&'static Self> {
+        PEERS.iter().find(|peer| peer.number.load(Ordering::Relaxed) == 0)
+    }
+
+    /// Marks the connection, then rings.
+    fn ring(&self, bell: u8, mark: u16) {
+        self.users.fetch_add(1, Ordering::SeqCst);
+        if self.number.load(Ordering::SeqCst) != 0 {
+            // SAFETY: the pointer is null or of a box, which is freed only while there is no user and the number is 0.
+            if let Some(marks) = unsafe { self.marks.load(Ordering::Acquire).as_ref() } {
+                marks.set(mark);
+            }
+            write_bell(self.bells.get(usize::from(bell)));
+        }
+        self.users.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Closes what wakes the peer, once no thread rings any more. It stays open if one does not come to an end: it was interrupted by
+    /// the handler that this is called from, or was in another process when that forked.
+    fn free_resources(&self) {
+        let marks = self.marks.swap(null_mut(), Ordering::AcqRel);
+        let bells = self.bells.each_ref().map(|bell| bell.swap(-1, Ordering::AcqRel));
+        for _ in 0..SPINS {
+            if self.users.load(Ordering::SeqCst) == 0 {
+                bells.into_iter().for_each(private::forget);
+                if !marks.is_null() {
+                    // SAFETY: it came from a box, and no thread has it any more: each checks the number, which is 0, after it
+                    // has become a user.
+                    drop(unsafe { Box::from_raw(marks) });
+                }
+                return;
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
