@@ -13,25 +13,38 @@ use super::subject::{End, Subject};
 pub const ROUND_TRIP: [(&str, &str); 3] =
     [("round trip", "µs"), ("round trip p1", "µs"), ("round trip p99", "µs")];
 /// Those of [`throughput`].
-pub const ONE_WAY: [(&str, &str); 2] = [("messages", "M/s"), ("rate", "MB/s")];
+pub const ONE_WAY: [(&str, &str); 2] = [("rate", "MB/s"), ("messages", "M/s")];
+
+/// The bytes of the shortest message.
+pub const MESSAGE: usize = 8;
 
 /// How long a run measures, after a tenth of it to warm up.
-fn window(quick: bool) -> Duration {
+pub fn window(quick: bool) -> Duration {
     if quick { Duration::from_millis(200) } else { Duration::from_secs(1) }
 }
 
-/// The round trip of a message of `length` bytes that the other end sends back.
+/// The round trip of a message of `length` bytes that the other end sends back. Each end has a core of its own.
 pub fn latency(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+    round_trips(subject, length, [0, 1], quick)
+}
+
+/// The same, with the ends on these cores.
+pub fn round_trips(
+    subject: Subject,
+    length: usize,
+    cores: [usize; 2],
+    quick: bool,
+) -> anyhow::Result<Vec<Measured>> {
     let [mut near, mut far] = subject.connect()?;
     let echo = thread::spawn(move || {
-        pin(1)?;
+        pin(cores[1])?;
         let mut message = vec![0; length];
         while receive_exactly(&mut *far, &mut message)? {
             far.send(&message)?;
         }
         anyhow::Ok(())
     });
-    pin(0)?;
+    pin(cores[0])?;
     let mut message = vec![7; length];
     let mut times = Histogram::<u64>::new(3)?;
     let start = Instant::now();
@@ -95,7 +108,7 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
         .map_or(0.0, |(first, last): (Duration, Duration)| (last - first).as_secs_f64());
     ensure!(seconds > 0.0, "nothing was received in the measured time");
     let bytes = counted as f64 / seconds;
-    let values = [bytes / length as f64 / 1e6, bytes / 1e6];
+    let values = [bytes / 1e6, bytes / length as f64 / 1e6];
     let figures = ONE_WAY.iter().zip(values);
     Ok(figures.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
 }

@@ -1,8 +1,16 @@
 //! The experiments on sockets between processes of one host.
 
+mod apps;
+mod breakdown;
+mod connections;
 mod exchange;
+mod experiment;
 mod fast;
+mod figures;
+mod remap;
 mod report;
+mod scripts;
+mod several;
 mod subject;
 
 use std::path::PathBuf;
@@ -10,30 +18,49 @@ use std::thread;
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use levada_harness::{Case, Group, Measured, Options, Params, params};
+use levada_harness::{Measured, Options, Row};
 
-use crate::measuring::{Measuring, Outcome};
-use exchange::{latency, throughput};
-use subject::{SUBJECTS, Subject};
+use experiment::Experiment;
 
 /// Selects the experiment.
 #[derive(Args)]
 pub struct Arguments {
     #[command(subcommand)]
-    experiment: Experiment,
+    experiment: Selected,
 }
 
 #[derive(Subcommand)]
-enum Experiment {
+enum Selected {
     /// The round trip of a message, over its length
     Latency(Options),
     /// Messages in one direction, over their length
     Throughput(Options),
+    /// Connections per second, over the exchanges of each
+    Connections(Options),
+    /// The rate of the shortest messages, over the number of pairs of threads on two cores
+    Cores(Options),
+    /// The round trip, over the number of pairs of threads on one core
+    Sharing(Options),
+    /// What an operation, a message, a kilobyte and a connection cost
+    Breakdown(Options),
+    /// The rate around a fork of the receiver and of the sender
+    Fork(Options),
+    /// The memory of quiet connections
+    Idle(Options),
+    /// Copying long messages, against remapping their pages
+    Remap(Options),
+    /// nginx, redis, memcached, iperf3 and PostgreSQL, with and without fast sockets
+    Apps(Options),
     /// All of these, one after the other
     All(Options),
     /// Measure one subject once, in this process
     #[command(hide = true)]
     Part(fast::Part),
+    /// Draw the figures of the rows in a folder again
+    Figures {
+        /// The folder of the rows
+        dir: PathBuf,
+    },
     /// Print the rows in a folder as tables in Markdown
     Report {
         /// The folder of the rows
@@ -43,60 +70,33 @@ enum Experiment {
 
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
-    match arguments.experiment {
-        Experiment::Latency(options) => round_trips(&options),
-        Experiment::Throughput(options) => one_way(&options),
-        Experiment::All(options) => round_trips(&options).and_then(|()| one_way(&options)),
-        Experiment::Part(part) => part.run(),
-        Experiment::Report { dir } => report::print(&dir),
+    let (options, experiments): (_, &[&Experiment]) = match &arguments.experiment {
+        Selected::Latency(options) => (options, &[&experiment::LATENCY]),
+        Selected::Throughput(options) => (options, &[&experiment::THROUGHPUT]),
+        Selected::Connections(options) => (options, &[&experiment::CONNECTIONS]),
+        Selected::Cores(options) => (options, &[&experiment::CORES]),
+        Selected::Sharing(options) => (options, &[&experiment::SHARING]),
+        Selected::Breakdown(options) => (options, &[&experiment::BREAKDOWN]),
+        Selected::Fork(options) => return scripts::fork(options),
+        Selected::Idle(options) => return scripts::idle(options),
+        Selected::Remap(options) => return remap::run(options),
+        Selected::Apps(options) => return apps::run(options),
+        Selected::All(options) => (options, &experiment::ALL),
+        Selected::Part(part) => return part.run(),
+        Selected::Figures { dir } => return figures::draw(dir),
+        Selected::Report { dir } => return report::print(dir),
+    };
+    for experiment in experiments {
+        let table = |rows: &[Row]| report::table(experiment, rows);
+        experiment.measure(options)?.conclude(options, |folder| figures::draw(folder), table)?;
     }
-}
-
-/// The experiments' names in rows.
-const LATENCY: &str = "sockets/latency";
-const THROUGHPUT: &str = "sockets/throughput";
-
-fn round_trips(options: &Options) -> anyhow::Result<()> {
-    measure(LATENCY, options, latency)?.conclude(options, |_| Ok(()), report::latency)
-}
-
-fn one_way(options: &Options) -> anyhow::Result<()> {
-    measure(THROUGHPUT, options, throughput)?.conclude(options, |_| Ok(()), report::throughput)
-}
-
-/// The lengths of messages in bytes: those of the paper, or the ends and the middle of its range.
-fn lengths(quick: bool) -> Vec<usize> {
-    let all = (3..=20).map(|power| 1 << power);
-    if quick { all.step_by(5).collect() } else { all.collect() }
-}
-
-fn conditions(length: usize) -> Params {
-    params([("bytes", length.into())])
-}
-
-type Measure = fn(Subject, usize, bool) -> anyhow::Result<Vec<Measured>>;
-
-fn measure(name: &'static str, options: &Options, one: Measure) -> anyhow::Result<Outcome> {
-    let (lengths, quick) = (lengths(options.quick), options.quick);
-    let names: Vec<String> = SUBJECTS.iter().map(ToString::to_string).collect();
-    let mut measuring = Measuring::new(name, options, lengths.len())?;
-    for length in lengths {
-        let at = conditions(length);
-        if measuring.needs(&at, &names) {
-            let case = |subject: Subject| {
-                Case::new(subject.to_string(), move || {
-                    Ok(if fast::is_fast(subject) {
-                        fast::measure(name, subject, length, quick)?
-                    } else {
-                        apart(move || one(subject, length, quick))?
-                    })
-                })
-            };
-            let cases = SUBJECTS.map(case).into();
-            measuring.group(Group { experiment: name, params: at, cases, monitor: None })?;
-        }
+    if let Selected::All(options) = &arguments.experiment {
+        scripts::fork(options)?;
+        scripts::idle(options)?;
+        remap::run(options)?;
+        apps::run(options)?;
     }
-    Ok(measuring.finish())
+    Ok(())
 }
 
 /// Measures in a thread of its own: threads inherit the core to which one is pinned.

@@ -1,11 +1,15 @@
 //! What carries bytes between two threads.
 
 use std::fmt;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use levada_ring::{Consumer, Half, Producer, Segment, Side, Waiter};
 
 /// A subject.
@@ -15,6 +19,8 @@ pub enum Subject {
     Tcp,
     /// TCP over loopback; an end that waits calls again and again.
     TcpSpinning,
+    /// TCP as `Tcp`; the kernel passes what is sent straight to the other socket (eBPF sockmap).
+    TcpSockmap,
     /// A Unix socket, with calls that block.
     Unix,
     /// TCP as `Tcp`, in a process with fast sockets.
@@ -30,9 +36,10 @@ pub enum Subject {
 }
 
 /// All of them.
-pub const SUBJECTS: [Subject; 8] = [
+pub const SUBJECTS: [Subject; 9] = [
     Subject::Tcp,
     Subject::TcpSpinning,
+    Subject::TcpSockmap,
     Subject::Unix,
     Subject::Fast,
     Subject::FastSleeping,
@@ -46,6 +53,7 @@ impl fmt::Display for Subject {
         f.write_str(match self {
             Self::Tcp => "tcp",
             Self::TcpSpinning => "tcp/spinning",
+            Self::TcpSockmap => "tcp/sockmap",
             Self::Unix => "unix",
             Self::Fast => "fast",
             Self::FastSleeping => "fast/sleeping",
@@ -69,6 +77,11 @@ pub trait End: Send {
 }
 
 impl Subject {
+    /// Whether it can be measured here.
+    pub fn is_possible(self) -> bool {
+        self != Self::TcpSockmap || Sockmap::is_possible()
+    }
+
     /// Both ends of a new connection.
     pub fn connect(self) -> anyhow::Result<[Box<dyn End>; 2]> {
         Ok(match self {
@@ -77,14 +90,16 @@ impl Subject {
             | Self::Fast
             | Self::FastSleeping
             | Self::FastSpinning => {
-                let listener = TcpListener::bind("127.0.0.1:0")?;
-                let near = TcpStream::connect(listener.local_addr()?)?;
-                let far = listener.accept()?.0;
-                for end in [&near, &far] {
-                    end.set_nodelay(true)?;
+                let ends = tcp()?;
+                for end in &ends {
                     end.set_nonblocking(matches!(self, Self::TcpSpinning | Self::FastSpinning))?;
                 }
-                [Box::new(near), Box::new(far)]
+                ends.map(|end| Box::new(end) as Box<dyn End>)
+            }
+            Self::TcpSockmap => {
+                let [near, far] = tcp()?;
+                let helper = Sockmap::start([&near, &far])?;
+                [Box::new(Redirected { stream: near, _helper: helper }), Box::new(far)]
             }
             Self::Unix => {
                 let (near, far) = UnixStream::pair()?;
@@ -100,6 +115,71 @@ impl Subject {
                 [end(&near, Side::Connector), end(&far, Side::Acceptor)]
             }
         })
+    }
+}
+
+fn tcp() -> anyhow::Result<[TcpStream; 2]> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let ends = [TcpStream::connect(listener.local_addr()?)?, listener.accept()?.0];
+    for end in &ends {
+        end.set_nodelay(true)?;
+    }
+    Ok(ends)
+}
+
+/// The process that has told the kernel to pass bytes between two sockets, which it does as long as that runs.
+struct Sockmap {
+    helper: Child,
+    output: Option<BufReader<ChildStderr>>,
+}
+
+impl Sockmap {
+    fn start(sockets: [&TcpStream; 2]) -> anyhow::Result<Self> {
+        let [near, far] = sockets.map(|socket| socket.try_clone().map(OwnedFd::from));
+        let mut command = Command::new("python3");
+        command.args(["-c", include_str!("sockmap.py")]).stderr(Stdio::piped());
+        let mut helper = command.stdin(near?).stdout(far?).spawn().context("run python3")?;
+        let mut output = helper.stderr.take().map(BufReader::new);
+        let mut line = String::new();
+        if let Some(output) = &mut output {
+            output.read_line(&mut line)?;
+        }
+        let started = Self { helper, output };
+        ensure!(line == "done\n", "the kernel does not pass bytes between sockets: {line}");
+        Ok(started)
+    }
+
+    /// Whether the kernel lets this user do it.
+    fn is_possible() -> bool {
+        static POSSIBLE: OnceLock<bool> = OnceLock::new();
+        *POSSIBLE.get_or_init(|| tcp().and_then(|[near, far]| Self::start([&near, &far])).is_ok())
+    }
+}
+
+impl Drop for Sockmap {
+    fn drop(&mut self) {
+        // It ends when this is closed.
+        drop(self.output.take());
+        let _ = self.helper.wait();
+    }
+}
+
+struct Redirected {
+    stream: TcpStream,
+    _helper: Sockmap,
+}
+
+impl End for Redirected {
+    fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        self.stream.send(bytes)
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> anyhow::Result<usize> {
+        self.stream.receive(buffer)
+    }
+
+    fn finish(&mut self) -> anyhow::Result<()> {
+        self.stream.finish()
     }
 }
 

@@ -1,0 +1,136 @@
+//! Programs as Debian installs them, with and without fast sockets at either end.
+
+mod place;
+mod programs;
+
+use std::fmt;
+
+use anyhow::Context;
+use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, ratio_row};
+
+use crate::measuring::Measuring;
+use crate::table::{Table, short};
+use place::Place;
+use programs::{Load, PROGRAMS, Program};
+
+/// The experiment's name in rows.
+pub const NAME: &str = "sockets/apps";
+const RATE: &str = "rate";
+const TIME: &str = "p50";
+
+/// Which ends have fast sockets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    Neither,
+    Both,
+    Server,
+    Client,
+}
+
+const SUBJECTS: [Ends; 4] = [Ends::Neither, Ends::Both, Ends::Server, Ends::Client];
+
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Neither => "tcp",
+            Self::Both => "fast",
+            Self::Server => "fast/server",
+            Self::Client => "fast/client",
+        })
+    }
+}
+
+/// What a client has reported.
+struct Report {
+    /// Requests, transactions, or bytes in units of 10⁶, per second.
+    rate: f64,
+    /// The time of half of them, in microseconds.
+    time: Option<f64>,
+}
+
+/// Measures all programs that are installed, and prints their table.
+pub fn run(options: &Options) -> anyhow::Result<()> {
+    let groups = PROGRAMS.iter().map(|program| program.loads.len()).sum();
+    let mut measuring = Measuring::new(NAME, options, groups)?;
+    let subjects: Vec<String> = SUBJECTS.iter().map(ToString::to_string).collect();
+    for program in PROGRAMS {
+        let missing = program.needs.iter().find(|needed| !place::is_installed(needed));
+        if let Some(missing) = missing {
+            let package = program.package;
+            eprintln!(
+                "{} is left out: `{missing}` is not installed: apt install {package}",
+                program.name
+            );
+            continue;
+        }
+        let place = Place::new(program)?;
+        for load in program.loads.iter().filter(|load| load.is_quick || !options.quick) {
+            let at = conditions(program, load);
+            if measuring.needs(&at, &subjects) {
+                let case = |ends: Ends| {
+                    let (place, quick) = (&place, options.quick);
+                    Case::new(ends.to_string(), move || {
+                        Ok(one(place, program, load, (ends, quick))?)
+                    })
+                };
+                let cases = SUBJECTS.map(case).into();
+                measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;
+            }
+        }
+    }
+    measuring.finish().conclude(options, |_| Ok(()), table)
+}
+
+fn conditions(program: &Program, load: &Load) -> Params {
+    params([("program", program.name.into()), ("load", load.name.into())])
+}
+
+/// Starts the server, runs the client once, and ends the server.
+fn one(
+    place: &Place,
+    program: &Program,
+    load: &Load,
+    (ends, quick): (Ends, bool),
+) -> anyhow::Result<Vec<Measured>> {
+    let server = place.start(program, matches!(ends, Ends::Both | Ends::Server))?;
+    let output = server.run(load, quick, matches!(ends, Ends::Both | Ends::Client))?;
+    let report = (load.read)(&output).with_context(|| format!("no figures in: {output}"))?;
+    let time = report.time.map(|time| Measured::new(TIME, "µs", time));
+    Ok([Measured::new(RATE, program.unit, report.rate)].into_iter().chain(time).collect())
+}
+
+/// Rates and times, and what fast sockets change.
+pub fn table(rows: &[Row]) -> Table {
+    let head = ["program", "load", "unit", "`tcp`", "`fast`", "`fast` ÷ `tcp`"];
+    let more = [
+        "`fast/server` ÷ `tcp`",
+        "`fast/client` ÷ `tcp`",
+        "p50, µs: `tcp`, `fast`",
+        "`tcp` ÷ `fast`",
+    ];
+    let mut table = Table::new("Programs", head.into_iter().chain(more));
+    for program in PROGRAMS {
+        for load in program.loads {
+            let at = conditions(program, load);
+            let row = |ends: Ends, metric| find(rows, &ends.to_string(), metric, &at);
+            let Some(plain) = row(Ends::Neither, RATE) else { continue };
+            let ratio = |a: Option<&Row>, b: Option<&Row>| {
+                let ratio = a.zip(b).and_then(|(a, b)| ratio_row(a, b));
+                ratio.map_or(String::new(), |ratio| {
+                    format!("{} ({} … {})", short(ratio.median), short(ratio.min), short(ratio.max))
+                })
+            };
+            let value = |row: Option<&Row>| row.map_or(String::new(), |row| short(row.median));
+            let [plain_time, fast_time] = [Ends::Neither, Ends::Both].map(|ends| row(ends, TIME));
+            let times = [value(plain_time), value(fast_time)].join(", ");
+            let mut line = vec![program.name.into(), load.name.into(), program.unit.into()];
+            line.extend([value(Some(plain)), value(row(Ends::Both, RATE))]);
+            let against = [Ends::Both, Ends::Server, Ends::Client];
+            line.extend(against.map(|ends| ratio(row(ends, RATE), Some(plain))));
+            line.push(if plain_time.is_some() { times } else { String::new() });
+            line.push(ratio(plain_time, fast_time));
+            table.lines.push(line);
+        }
+    }
+    table
+}

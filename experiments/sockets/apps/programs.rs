@@ -1,0 +1,377 @@
+//! The programs and their loads.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+
+use super::Report;
+use super::place::{Place, Words};
+
+/// A server, and the loads that clients put on it.
+pub struct Program {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// The Debian packages of server and client.
+    pub package: &'static str,
+    /// The programs that must be installed.
+    pub needs: &'static [&'static str],
+    /// It does not run as root.
+    pub refuses_root: bool,
+    /// The unit of its rates.
+    pub unit: &'static str,
+    /// Makes its files.
+    pub prepare: fn(&Place) -> anyhow::Result<()>,
+    /// The server.
+    pub server: fn(&Place) -> anyhow::Result<Words>,
+    /// Whether it has started.
+    pub is_ready: fn(&Place) -> bool,
+    /// The signal that ends it.
+    pub stop: Signal,
+    /// The loads.
+    pub loads: &'static [Load],
+}
+
+/// A load.
+pub struct Load {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// Whether a quick run has it.
+    pub is_quick: bool,
+    /// The client; the last parameter says whether the run is quick.
+    pub client: fn(&Place, bool) -> Words,
+    /// Finds the figures in its output.
+    pub read: fn(&str) -> Option<Report>,
+}
+
+/// All of them.
+pub const PROGRAMS: &[Program] = &[NGINX, REDIS, MEMCACHED, IPERF3, POSTGRES];
+
+/// The newest PostgreSQL of Debian is not in the path.
+pub fn path_of(program: &str) -> String {
+    if !["postgres", "initdb", "pgbench"].contains(&program) {
+        return program.to_owned();
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let all = versions.map(|version| version.path().join("bin").join(program));
+    let newest: Option<PathBuf> = all.filter(|path| path.is_file()).max();
+    newest.map_or(program.to_owned(), |path| path.display().to_string())
+}
+
+/// The number behind a text.
+fn number(text: &str, before: &str) -> Option<f64> {
+    let rest = text.split_once(before)?.1.trim_start();
+    let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
+    rest[..end.unwrap_or(rest.len())].parse().ok()
+}
+
+const LARGE: usize = 1_000_000;
+
+/// One worker: its client has the other core.
+const NGINX: Program = Program {
+    name: "nginx, wrk",
+    package: "nginx-light wrk",
+    needs: &["nginx", "wrk"],
+    refuses_root: false,
+    unit: "1/s",
+    prepare: |place| {
+        fs::create_dir(place.path().join("www"))?;
+        fs::write(place.path().join("www/small"), "fresh water\n")?;
+        Ok(fs::write(place.path().join("www/large"), vec![b'w'; LARGE])?)
+    },
+    server: |place| {
+        let (folder, port) = (place.path().display(), place.port());
+        let configuration = format!(
+            "worker_processes 1;\ndaemon off;\npid {folder}/pid;\nerror_log stderr;\n\
+             events {{ worker_connections 200; }}\n\
+             http {{\n  access_log off;\n  sendfile on;\n  open_file_cache max=100;\n  keepalive_requests 10000000;\n  \
+             client_body_temp_path {folder}/body;\n  proxy_temp_path {folder}/proxy;\n  \
+             fastcgi_temp_path {folder}/fastcgi;\n  uwsgi_temp_path {folder}/uwsgi;\n  \
+             scgi_temp_path {folder}/scgi;\n  \
+             server {{ listen 127.0.0.1:{port}; root {folder}/www; }}\n}}\n"
+        );
+        let path = place.path().join("nginx.conf");
+        fs::write(&path, configuration)?;
+        Ok(Words::new(["nginx", "-e", "stderr", "-p"])
+            .and(&format!("{folder} -c {}", path.display())))
+    },
+    is_ready: Place::accepts,
+    stop: Signal::TERM,
+    loads: &[
+        Load {
+            name: "12 B, 1 connection",
+            is_quick: true,
+            client: |place, quick| wrk(place, quick, 1, "small"),
+            read: read_wrk,
+        },
+        Load {
+            name: "12 B, 20 connections",
+            is_quick: true,
+            client: |place, quick| wrk(place, quick, 20, "small"),
+            read: read_wrk,
+        },
+        Load {
+            name: "1 MB, 20 connections",
+            is_quick: false,
+            client: |place, quick| wrk(place, quick, 20, "large"),
+            read: read_wrk,
+        },
+    ],
+};
+
+fn seconds(quick: bool) -> u32 {
+    if quick { 1 } else { 2 }
+}
+
+fn wrk(place: &Place, quick: bool, connections: u32, file: &str) -> Words {
+    let (seconds, port) = (seconds(quick), place.port());
+    let words =
+        format!("-t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/{file}");
+    Words::new(["wrk"]).and(&words)
+}
+
+/// None if answers were errors.
+fn read_wrk(text: &str) -> Option<Report> {
+    if text.contains("Non-2xx") || text.contains("Socket errors") {
+        return None;
+    }
+    let line = text.lines().find_map(|line| line.trim().strip_prefix("50%"))?.trim();
+    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
+    let (time, unit) =
+        units.iter().find_map(|(unit, size)| Some((line.strip_suffix(unit)?, size)))?;
+    let time = time.parse::<f64>().ok()? * unit;
+    Some(Report { rate: number(text, "Requests/sec:")?, time: Some(time) })
+}
+
+const REDIS: Program = Program {
+    name: "redis",
+    package: "redis-server redis-tools",
+    needs: &["redis-server", "redis-benchmark"],
+    refuses_root: false,
+    unit: "1/s",
+    prepare: |_| Ok(()),
+    server: |place| {
+        let words = format!("--bind 127.0.0.1 --port {} --appendonly no", place.port());
+        let words = Words::new(["redis-server"]).and(&words);
+        Ok(words.and(&format!("--dir {} --save", place.path().display())).and_empty())
+    },
+    is_ready: Place::accepts,
+    stop: Signal::TERM,
+    loads: &[
+        Load {
+            name: "GET, 1 client",
+            is_quick: true,
+            client: |place, quick| {
+                redis_benchmark(place, if quick { 10_000 } else { 20_000 }, "-c 1")
+            },
+            read: read_redis,
+        },
+        Load {
+            name: "GET, 20 clients",
+            is_quick: true,
+            client: |place, quick| {
+                redis_benchmark(place, if quick { 50_000 } else { 100_000 }, "-c 20")
+            },
+            read: read_redis,
+        },
+        Load {
+            name: "GET, 20 clients, 16 at a time",
+            is_quick: false,
+            client: |place, _| redis_benchmark(place, 1_000_000, "-c 20 -P 16"),
+            read: read_redis,
+        },
+    ],
+};
+
+fn redis_benchmark(place: &Place, count: u32, clients: &str) -> Words {
+    let words = format!("-p {} --csv -t get -n {count} {clients}", place.port());
+    Words::new(["redis-benchmark"]).and(&words)
+}
+
+fn read_redis(text: &str) -> Option<Report> {
+    let line = text.lines().find(|line| line.starts_with("\"GET\""))?;
+    let cells: Vec<&str> = line.split(',').map(|cell| cell.trim_matches('"')).collect();
+    // Name, rate; then in milliseconds: average, least, p50.
+    let value = |at: usize| cells.get(at)?.parse::<f64>().ok();
+    Some(Report { rate: value(1)?, time: Some(value(4)? * 1e3) })
+}
+
+const MEMCACHED: Program = Program {
+    name: "memcached, memcslap",
+    package: "memcached libmemcached-tools",
+    needs: &["memcached", "memcslap"],
+    refuses_root: false,
+    unit: "1/s",
+    prepare: |_| Ok(()),
+    server: |place| {
+        let words = format!("-l 127.0.0.1 -p {} -U 0 -t 1 -u daemon", place.port());
+        Ok(Words::new(["memcached"]).and(&words))
+    },
+    is_ready: Place::accepts,
+    stop: Signal::TERM,
+    loads: &[
+        Load {
+            name: "get, 1 client",
+            is_quick: true,
+            client: |place, quick| memcslap(place, 1, if quick { 10_000 } else { 20_000 }),
+            read: read_memcslap,
+        },
+        Load {
+            name: "get, 10 clients",
+            is_quick: false,
+            client: |place, _| memcslap(place, 10, 10_000),
+            read: read_memcslap,
+        },
+    ],
+};
+
+fn memcslap(place: &Place, clients: u32, each: u32) -> Words {
+    let server = format!("--servers=127.0.0.1:{}", place.port());
+    let load = format!("--concurrency={clients} --execute-number={each} --test=get --tcp-nodelay");
+    Words::new(["memcslap".to_owned(), server]).and(&load)
+}
+
+fn read_memcslap(text: &str) -> Option<Report> {
+    let line = text.lines().find(|line| line.starts_with("Time to get"))?;
+    let rate = number(line, "Time to get")? / number(line, "threads:")?;
+    Some(Report { rate, time: None })
+}
+
+const IPERF3: Program = Program {
+    name: "iperf3",
+    package: "iperf3",
+    needs: &["iperf3"],
+    refuses_root: false,
+    unit: "MB/s",
+    prepare: |_| Ok(()),
+    server: |place| Ok(Words::new(["iperf3"]).and(&format!("-s -B 127.0.0.1 -p {}", place.port()))),
+    // A connection without a test would disturb it.
+    is_ready: |place| {
+        let listening = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        listening.contains(&format!("0100007F:{:04X} 00000000:0000 0A", place.port()))
+    },
+    stop: Signal::TERM,
+    loads: &[
+        Load {
+            name: "128 KiB writes",
+            is_quick: true,
+            client: |place, quick| iperf3(place, quick, ""),
+            read: read_iperf3,
+        },
+        Load {
+            name: "1 KiB writes",
+            is_quick: false,
+            client: |place, quick| iperf3(place, quick, "-l 1K"),
+            read: read_iperf3,
+        },
+    ],
+};
+
+fn iperf3(place: &Place, quick: bool, more: &str) -> Words {
+    let words = format!("-c 127.0.0.1 -p {} -t {} --json {more}", place.port(), seconds(quick));
+    Words::new(["iperf3"]).and(&words)
+}
+
+fn read_iperf3(text: &str) -> Option<Report> {
+    let report: serde_json::Value = serde_json::from_str(text).ok()?;
+    let bits = report["end"]["sum_received"]["bits_per_second"].as_f64()?;
+    Some(Report { rate: bits / 8e6, time: None })
+}
+
+const USER: &str = "-U water -h 127.0.0.1";
+
+/// The server refuses to run as root, and its clients have the same user.
+const POSTGRES: Program = Program {
+    name: "PostgreSQL, pgbench",
+    package: "postgresql",
+    needs: &["postgres", "initdb", "pgbench", "setpriv"],
+    refuses_root: true,
+    unit: "1/s",
+    prepare: |place| {
+        let words = Words::new([path_of("initdb")]);
+        let options = "--auth=trust --username=water --no-sync --no-locale -D";
+        place.make(&words.and(options).and(&data(place.path())))?;
+        Ok(())
+    },
+    server: |place| {
+        let folder = place.path().display();
+        let words = format!(
+            "-c fsync=off -c listen_addresses=127.0.0.1 -p {} -k {folder} -D {}",
+            place.port(),
+            data(place.path())
+        );
+        Ok(Words::new([path_of("postgres")]).and(&words))
+    },
+    // The first one fills the tables.
+    is_ready: |place| {
+        let words = format!("{USER} -p {} -i -q -s 1 postgres", place.port());
+        place.accepts() && place.make(&Words::new([path_of("pgbench")]).and(&words)).is_ok()
+    },
+    stop: Signal::INT,
+    loads: &[
+        Load {
+            name: "SELECT, 1 client",
+            is_quick: true,
+            client: |place, quick| pgbench(place, quick, "-c 1"),
+            read: read_pgbench,
+        },
+        Load {
+            name: "SELECT, 4 clients",
+            is_quick: false,
+            client: |place, quick| pgbench(place, quick, "-c 4"),
+            read: read_pgbench,
+        },
+    ],
+};
+
+fn data(folder: &Path) -> String {
+    folder.join("data").display().to_string()
+}
+
+fn pgbench(place: &Place, quick: bool, clients: &str) -> Words {
+    let options = format!("-n -S -M prepared -T {} {clients}", seconds(quick));
+    let server = format!("{USER} -p {} {options} postgres", place.port());
+    Words::new([path_of("pgbench")]).and(&server)
+}
+
+/// Its average stands for the time of half.
+fn read_pgbench(text: &str) -> Option<Report> {
+    let time = number(text, "latency average =")? * 1e3;
+    Some(Report { rate: number(text, "tps =")?, time: Some(time) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_the_figures_of_wrk() {
+        let text = "  Latency Distribution\n     50%   85.00us\n     75%    1.20ms\n\
+                    Requests/sec:  11234.50\nTransfer/sec:      2.9MB";
+        let report = read_wrk(text).unwrap();
+        assert_eq!((report.rate, report.time), (11234.5, Some(85.0)));
+        let slow = read_wrk(&text.replace("85.00us", "1.50ms")).unwrap();
+        assert_eq!(slow.time, Some(1500.0));
+        assert!(read_wrk(&format!("{text}\n  Non-2xx or 3xx responses: 3")).is_none());
+    }
+
+    #[test]
+    fn finds_the_figures_of_redis_benchmark() {
+        let text = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\"\n\
+                    \"GET\",\"12345.67\",\"0.080\",\"0.056\",\"0.079\",\"0.103\"\n";
+        let report = read_redis(text).unwrap();
+        assert_eq!((report.rate, report.time), (12345.67, Some(79.0)));
+    }
+
+    #[test]
+    fn finds_the_figures_of_the_others() {
+        let text = "Time to get            5000 keys by    1 threads:     0.500 seconds.\n";
+        assert_eq!(read_memcslap(text).unwrap().rate, 10_000.0);
+        let text = r#"{"end": {"sum_received": {"bits_per_second": 16000000}}}"#;
+        assert_eq!(read_iperf3(text).unwrap().rate, 2.0);
+        let text = "latency average = 0.123 ms\ntps = 8123.5 (without initial connection time)\n";
+        let report = read_pgbench(text).unwrap();
+        assert_eq!((report.rate, report.time), (8123.5, Some(123.0)));
+        assert!(read_pgbench("failed").is_none());
+    }
+}

@@ -1,0 +1,194 @@
+//! Experiments with one condition, a number, on each subject.
+
+use anyhow::ensure;
+use levada_harness::{Case, Group, Measured, Options, Params, params};
+
+use super::exchange::{ONE_WAY, ROUND_TRIP, latency, throughput};
+use super::subject::{SUBJECTS, Subject};
+use super::{apart, breakdown, connections, fast, several};
+use crate::measuring::{Measuring, Outcome};
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name in rows.
+    pub name: &'static str,
+    /// The name of its condition in rows.
+    pub condition: &'static str,
+    /// The values of the condition.
+    pub values: &'static [usize],
+    /// Those of a quick run.
+    pub few: &'static [usize],
+    /// What is measured.
+    pub subjects: &'static [Subject],
+    /// One run of a subject; the last parameter says whether it is quick.
+    pub run: fn(Subject, usize, bool) -> anyhow::Result<Vec<Measured>>,
+    /// The names and units of what it measures. The first one is shown in tables.
+    pub metrics: &'static [(&'static str, &'static str)],
+    /// Of the bytes after the trigger of the upgrade, the part that must go through rings with fast sockets: else a row would not be what
+    /// it says.
+    pub through_rings: fn(usize) -> f64,
+    /// The title of its table.
+    pub title: &'static str,
+    /// Pairs of subjects whose first metrics are divided.
+    pub ratios: &'static [(&'static str, &'static str)],
+}
+
+/// The lengths of messages in bytes: those of the paper.
+const LENGTHS: [usize; 18] = {
+    let mut lengths = [8; 18];
+    let mut at = 1;
+    while at < lengths.len() {
+        lengths[at] = 2 * lengths[at - 1];
+        at += 1;
+    }
+    lengths
+};
+const FEW_LENGTHS: [usize; 4] = [8, 256, 8 << 10, 1 << 20];
+
+/// All of them.
+pub const LATENCY: Experiment = Experiment {
+    name: "sockets/latency",
+    condition: "bytes",
+    values: &LENGTHS,
+    few: &FEW_LENGTHS,
+    subjects: &SUBJECTS,
+    run: latency,
+    metrics: &ROUND_TRIP,
+    through_rings: |_| 0.99,
+    title: "Round trip, µs",
+    ratios: &[
+        ("tcp", "fast"),
+        ("tcp", "fast/spinning"),
+        ("tcp/spinning", "fast/spinning"),
+        ("tcp", "fast/sleeping"),
+        ("fast/spinning", "ring/spinning"),
+        ("tcp", "ring/sleeping"),
+    ],
+};
+pub const THROUGHPUT: Experiment = Experiment {
+    name: "sockets/throughput",
+    run: throughput,
+    metrics: &ONE_WAY,
+    title: "One direction, MB/s",
+    ratios: &[
+        ("fast", "tcp"),
+        ("fast", "tcp/spinning"),
+        ("fast", "unix"),
+        ("fast", "ring/spinning"),
+        ("ring/spinning", "tcp"),
+    ],
+    ..LATENCY
+};
+pub const CONNECTIONS: Experiment = Experiment {
+    name: "sockets/connections",
+    condition: "exchanges",
+    values: &[1, 10, 100],
+    few: &[1, 100],
+    subjects: &[Subject::Tcp, Subject::Unix, Subject::Fast, Subject::FastSleeping],
+    run: connections::measure,
+    metrics: &connections::METRICS,
+    // The upgrade itself takes some of the exchanges.
+    through_rings: |exchanges| if exchanges >= 100 { 0.5 } else { 0.0 },
+    title: "Connections per second",
+    ratios: &[("fast", "tcp"), ("fast/sleeping", "tcp"), ("unix", "tcp")],
+};
+pub const CORES: Experiment = Experiment {
+    name: "sockets/cores",
+    condition: "pairs",
+    values: &[1, 2, 4],
+    few: &[1, 2],
+    subjects: &[
+        Subject::Tcp,
+        Subject::Unix,
+        Subject::Fast,
+        Subject::RingSpinning,
+        Subject::RingSleeping,
+    ],
+    run: several::cores,
+    metrics: &ONE_WAY,
+    through_rings: |_| 0.9,
+    title: "Messages of 8 B between pairs of threads, MB/s in all",
+    ratios: &[("fast", "tcp"), ("fast", "ring/spinning")],
+};
+pub const SHARING: Experiment = Experiment {
+    name: "sockets/sharing",
+    values: &[1, 2, 4, 8],
+    few: &[1, 4],
+    // An end that spins would wait for the turn of its peer.
+    subjects: &[
+        Subject::Tcp,
+        Subject::Unix,
+        Subject::Fast,
+        Subject::FastSleeping,
+        Subject::RingSleeping,
+    ],
+    run: several::sharing,
+    metrics: &ROUND_TRIP,
+    title: "Round trip of pairs of threads on one core, µs",
+    ratios: &[("tcp", "fast"), ("tcp", "fast/sleeping"), ("tcp", "ring/sleeping")],
+    ..CORES
+};
+pub const BREAKDOWN: Experiment = Experiment {
+    name: "sockets/breakdown",
+    condition: "pairs",
+    values: &[1],
+    few: &[1],
+    subjects: &[Subject::Tcp, Subject::TcpSpinning, Subject::FastSleeping, Subject::FastSpinning],
+    run: breakdown::measure,
+    metrics: &breakdown::METRICS,
+    through_rings: |_| 0.9,
+    title: "What it costs, ns",
+    ratios: &[],
+};
+pub const ALL: [&Experiment; 6] =
+    [&LATENCY, &THROUGHPUT, &CONNECTIONS, &CORES, &SHARING, &BREAKDOWN];
+
+impl Experiment {
+    /// The conditions of a group.
+    pub fn at(&self, value: usize) -> Params {
+        params([(self.condition, value.into())])
+    }
+
+    /// Measures what has no rows yet.
+    pub fn measure(&self, options: &Options) -> anyhow::Result<Outcome> {
+        let quick = options.quick;
+        let values = if quick { self.few } else { self.values };
+        let (subjects, impossible): (Vec<_>, Vec<_>) =
+            self.subjects.iter().copied().partition(|subject| subject.is_possible());
+        for subject in impossible {
+            eprintln!(
+                "{subject} is left out: the kernel does not permit it; it needs root and eBPF"
+            );
+        }
+        let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
+        let mut measuring = Measuring::new(self.name, options, values.len())?;
+        for value in values.iter().copied() {
+            let at = self.at(value);
+            if measuring.needs(&at, &names) {
+                let case = |subject: &Subject| {
+                    let subject = *subject;
+                    Case::new(subject.to_string(), move || Ok(self.one(subject, value, quick)?))
+                };
+                let cases = subjects.iter().map(case).collect();
+                measuring.group(Group {
+                    experiment: self.name,
+                    params: at,
+                    cases,
+                    monitor: None,
+                })?;
+            }
+        }
+        Ok(measuring.finish())
+    }
+
+    fn one(&self, subject: Subject, value: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+        if !fast::is_fast(subject) {
+            let run = self.run;
+            return apart(move || run(subject, value, quick));
+        }
+        let values = fast::measure(self, subject, value, quick)?;
+        ensure!(values.len() == self.metrics.len(), "the process printed other figures");
+        let named = self.metrics.iter().zip(values);
+        Ok(named.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
+    }
+}
