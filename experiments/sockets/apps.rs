@@ -1,7 +1,7 @@
 //! Programs as Debian installs them, with and without fast sockets at either end.
 
-mod place;
 mod programs;
+mod setup;
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, 
 
 use crate::measuring::Measuring;
 use crate::table::{Table, short};
-use place::Place;
 use programs::{Load, PROGRAMS, Program};
+use setup::Setup;
 
 /// The experiment's name in rows.
 pub const NAME: &str = "sockets/apps";
@@ -54,7 +54,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let mut measuring = Measuring::new(NAME, options, groups)?;
     let subjects: Vec<String> = SUBJECTS.iter().map(ToString::to_string).collect();
     for program in PROGRAMS {
-        let missing = program.needs.iter().find(|needed| !place::is_installed(needed));
+        let missing = program.needs.iter().find(|needed| !setup::is_installed(needed));
         if let Some(missing) = missing {
             let package = program.package;
             eprintln!(
@@ -63,14 +63,14 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             );
             continue;
         }
-        let place = Place::new(program)?;
+        let setup = Setup::new(program)?;
         for load in program.loads.iter().filter(|load| load.is_quick || !options.quick) {
             let at = conditions(program, load);
             if measuring.needs(&at, &subjects) {
                 let case = |ends: Ends| {
-                    let (place, quick) = (&place, options.quick);
+                    let (setup, quick) = (&setup, options.quick);
                     Case::new(ends.to_string(), move || {
-                        Ok(one(place, program, load, (ends, quick))?)
+                        Ok(one(setup, program, load, (ends, quick))?)
                     })
                 };
                 let cases = SUBJECTS.map(case).into();
@@ -87,12 +87,12 @@ fn conditions(program: &Program, load: &Load) -> Params {
 
 /// Starts the server, runs the client once, and ends the server.
 fn one(
-    place: &Place,
+    setup: &Setup,
     program: &Program,
     load: &Load,
     (ends, quick): (Ends, bool),
 ) -> anyhow::Result<Vec<Measured>> {
-    let server = place.start(program, matches!(ends, Ends::Both | Ends::Server))?;
+    let server = setup.start(program, matches!(ends, Ends::Both | Ends::Server))?;
     let output = server.run(load, quick, matches!(ends, Ends::Both | Ends::Client))?;
     let report = (load.read)(&output).with_context(|| format!("no figures in: {output}"))?;
     let time = report.time.map(|time| Measured::new(TIME, "µs", time));

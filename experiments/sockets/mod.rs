@@ -88,7 +88,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     };
     for experiment in experiments {
         let table = |rows: &[Row]| report::table(experiment, rows);
-        experiment.measure(options)?.conclude(options, |folder| figures::draw(folder), table)?;
+        experiment.measure(options)?.conclude(options, figures::draw, table)?;
     }
     if let Selected::All(options) = &arguments.experiment {
         scripts::fork(options)?;

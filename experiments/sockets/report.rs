@@ -17,7 +17,8 @@ pub fn print(dir: &Path) -> anyhow::Result<()> {
             levada_harness::print(&table(experiment, &read_rows(&path)?).to_string())?;
         }
     }
-    let others: [(&str, fn(&[Row]) -> Table); 4] = [
+    type Tabulate = fn(&[Row]) -> Table;
+    let others: [(&str, Tabulate); 4] = [
         (scripts::FORK, |rows| scripts::table(scripts::FORK, rows)),
         (scripts::IDLE, |rows| scripts::table(scripts::IDLE, rows)),
         (remap::NAME, remap::table),

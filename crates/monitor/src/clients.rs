@@ -13,8 +13,8 @@ use rustix::io::Errno;
 
 use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
 use crate::identity::Endpoints;
+use crate::options::Options;
 use crate::request::{Hello, Received};
-use crate::server::Options;
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time. Further ones are closed, and stay on TCP.

@@ -17,6 +17,7 @@ mod detach;
 mod identity;
 mod listener;
 mod location;
+mod options;
 mod packet;
 mod request;
 mod server;
@@ -26,7 +27,8 @@ pub use client::{Client, ClientError, Process};
 pub use detach::detach;
 pub use listener::ListenError;
 pub use location::{SOCKET_VARIABLE, socket_path};
-pub use server::{Monitor, Options, Stop};
+pub use options::Options;
+pub use server::{Monitor, Stop};
 
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::clients::Clients;
 use crate::listener::{ListenError, Listener};
+use crate::options::Options;
 use crate::packet::user_of;
 
 /// Events and connections that are taken at a time.
@@ -26,26 +27,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// The data of the events that are not of clients, whose numbers have 32 bits.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
-
-/// How long a monitor waits, and what it permits.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// It ends when it had no client for so long; never if `None`.
-    pub idle: Option<Duration>,
-    /// An offer is refused if the other end was not offered within this time.
-    pub offer_timeout: Duration,
-    /// The memory that rings of all processes may take, in bytes. Connections beyond it stay on TCP, and rings do not grow.
-    pub memory: u64,
-}
-
-impl Default for Options {
-    /// Without an end; offers wait for 5 s; rings take a quarter of this machine's memory.
-    fn default() -> Self {
-        let system = rustix::system::sysinfo();
-        let all = u64::from(system.totalram).saturating_mul(system.mem_unit.into());
-        Self { idle: None, offer_timeout: Duration::from_secs(5), memory: all / 4 }
-    }
-}
 
 /// A monitor that listens.
 pub struct Monitor {

@@ -15,7 +15,8 @@ use levada_ring::{Segment, Side};
 use rustix::event::epoll;
 
 use crate::clients::Clients;
-use crate::server::{Monitor, Options};
+use crate::options::Options;
+use crate::server::Monitor;
 use crate::{Client, ClientError, ListenError};
 use support::{GARBAGE, LONG, PATIENT, Process, Running, connected, eventually, tcp};
 

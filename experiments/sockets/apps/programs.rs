@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use super::Report;
-use super::place::{Place, Words};
+use super::setup::{Setup, Words};
 
 /// A server, and the loads that clients put on it.
 pub struct Program {
@@ -21,11 +21,11 @@ pub struct Program {
     /// The unit of its rates.
     pub unit: &'static str,
     /// Makes its files.
-    pub prepare: fn(&Place) -> anyhow::Result<()>,
+    pub prepare: fn(&Setup) -> anyhow::Result<()>,
     /// The server.
-    pub server: fn(&Place) -> anyhow::Result<Words>,
+    pub server: fn(&Setup) -> anyhow::Result<Words>,
     /// Whether it has started.
-    pub is_ready: fn(&Place) -> bool,
+    pub is_ready: fn(&Setup) -> bool,
     /// The signal that ends it.
     pub stop: Signal,
     /// The loads.
@@ -39,7 +39,7 @@ pub struct Load {
     /// Whether a quick run has it.
     pub is_quick: bool,
     /// The client; the last parameter says whether the run is quick.
-    pub client: fn(&Place, bool) -> Words,
+    pub client: fn(&Setup, bool) -> Words,
     /// Finds the figures in its output.
     pub read: fn(&str) -> Option<Report>,
 }
@@ -74,13 +74,13 @@ const NGINX: Program = Program {
     needs: &["nginx", "wrk"],
     refuses_root: false,
     unit: "1/s",
-    prepare: |place| {
-        fs::create_dir(place.path().join("www"))?;
-        fs::write(place.path().join("www/small"), "fresh water\n")?;
-        Ok(fs::write(place.path().join("www/large"), vec![b'w'; LARGE])?)
+    prepare: |setup| {
+        fs::create_dir(setup.path().join("www"))?;
+        fs::write(setup.path().join("www/small"), "fresh water\n")?;
+        Ok(fs::write(setup.path().join("www/large"), vec![b'w'; LARGE])?)
     },
-    server: |place| {
-        let (folder, port) = (place.path().display(), place.port());
+    server: |setup| {
+        let (folder, port) = (setup.path().display(), setup.port());
         let configuration = format!(
             "worker_processes 1;\ndaemon off;\npid {folder}/pid;\nerror_log stderr;\n\
              events {{ worker_connections 200; }}\n\
@@ -90,30 +90,30 @@ const NGINX: Program = Program {
              scgi_temp_path {folder}/scgi;\n  \
              server {{ listen 127.0.0.1:{port}; root {folder}/www; }}\n}}\n"
         );
-        let path = place.path().join("nginx.conf");
+        let path = setup.path().join("nginx.conf");
         fs::write(&path, configuration)?;
         Ok(Words::new(["nginx", "-e", "stderr", "-p"])
             .and(&format!("{folder} -c {}", path.display())))
     },
-    is_ready: Place::accepts,
+    is_ready: Setup::accepts,
     stop: Signal::TERM,
     loads: &[
         Load {
             name: "12 B, 1 connection",
             is_quick: true,
-            client: |place, quick| wrk(place, quick, 1, "small"),
+            client: |setup, quick| wrk(setup, quick, 1, "small"),
             read: read_wrk,
         },
         Load {
             name: "12 B, 20 connections",
             is_quick: true,
-            client: |place, quick| wrk(place, quick, 20, "small"),
+            client: |setup, quick| wrk(setup, quick, 20, "small"),
             read: read_wrk,
         },
         Load {
             name: "1 MB, 20 connections",
             is_quick: false,
-            client: |place, quick| wrk(place, quick, 20, "large"),
+            client: |setup, quick| wrk(setup, quick, 20, "large"),
             read: read_wrk,
         },
     ],
@@ -123,8 +123,8 @@ fn seconds(quick: bool) -> u32 {
     if quick { 1 } else { 2 }
 }
 
-fn wrk(place: &Place, quick: bool, connections: u32, file: &str) -> Words {
-    let (seconds, port) = (seconds(quick), place.port());
+fn wrk(setup: &Setup, quick: bool, connections: u32, file: &str) -> Words {
+    let (seconds, port) = (seconds(quick), setup.port());
     let words =
         format!("-t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/{file}");
     Words::new(["wrk"]).and(&words)
@@ -150,41 +150,41 @@ const REDIS: Program = Program {
     refuses_root: false,
     unit: "1/s",
     prepare: |_| Ok(()),
-    server: |place| {
-        let words = format!("--bind 127.0.0.1 --port {} --appendonly no", place.port());
+    server: |setup| {
+        let words = format!("--bind 127.0.0.1 --port {} --appendonly no", setup.port());
         let words = Words::new(["redis-server"]).and(&words);
-        Ok(words.and(&format!("--dir {} --save", place.path().display())).and_empty())
+        Ok(words.and(&format!("--dir {} --save", setup.path().display())).and_empty())
     },
-    is_ready: Place::accepts,
+    is_ready: Setup::accepts,
     stop: Signal::TERM,
     loads: &[
         Load {
             name: "GET, 1 client",
             is_quick: true,
-            client: |place, quick| {
-                redis_benchmark(place, if quick { 10_000 } else { 20_000 }, "-c 1")
+            client: |setup, quick| {
+                redis_benchmark(setup, if quick { 10_000 } else { 20_000 }, "-c 1")
             },
             read: read_redis,
         },
         Load {
             name: "GET, 20 clients",
             is_quick: true,
-            client: |place, quick| {
-                redis_benchmark(place, if quick { 50_000 } else { 100_000 }, "-c 20")
+            client: |setup, quick| {
+                redis_benchmark(setup, if quick { 50_000 } else { 100_000 }, "-c 20")
             },
             read: read_redis,
         },
         Load {
             name: "GET, 20 clients, 16 at a time",
             is_quick: false,
-            client: |place, _| redis_benchmark(place, 1_000_000, "-c 20 -P 16"),
+            client: |setup, _| redis_benchmark(setup, 1_000_000, "-c 20 -P 16"),
             read: read_redis,
         },
     ],
 };
 
-fn redis_benchmark(place: &Place, count: u32, clients: &str) -> Words {
-    let words = format!("-p {} --csv -t get -n {count} {clients}", place.port());
+fn redis_benchmark(setup: &Setup, count: u32, clients: &str) -> Words {
+    let words = format!("-p {} --csv -t get -n {count} {clients}", setup.port());
     Words::new(["redis-benchmark"]).and(&words)
 }
 
@@ -203,30 +203,30 @@ const MEMCACHED: Program = Program {
     refuses_root: false,
     unit: "1/s",
     prepare: |_| Ok(()),
-    server: |place| {
-        let words = format!("-l 127.0.0.1 -p {} -U 0 -t 1 -u daemon", place.port());
+    server: |setup| {
+        let words = format!("-l 127.0.0.1 -p {} -U 0 -t 1 -u daemon", setup.port());
         Ok(Words::new(["memcached"]).and(&words))
     },
-    is_ready: Place::accepts,
+    is_ready: Setup::accepts,
     stop: Signal::TERM,
     loads: &[
         Load {
             name: "get, 1 client",
             is_quick: true,
-            client: |place, quick| memcslap(place, 1, if quick { 10_000 } else { 20_000 }),
+            client: |setup, quick| memcslap(setup, 1, if quick { 10_000 } else { 20_000 }),
             read: read_memcslap,
         },
         Load {
             name: "get, 10 clients",
             is_quick: false,
-            client: |place, _| memcslap(place, 10, 10_000),
+            client: |setup, _| memcslap(setup, 10, 10_000),
             read: read_memcslap,
         },
     ],
 };
 
-fn memcslap(place: &Place, clients: u32, each: u32) -> Words {
-    let server = format!("--servers=127.0.0.1:{}", place.port());
+fn memcslap(setup: &Setup, clients: u32, each: u32) -> Words {
+    let server = format!("--servers=127.0.0.1:{}", setup.port());
     let load = format!("--concurrency={clients} --execute-number={each} --test=get --tcp-nodelay");
     Words::new(["memcslap".to_owned(), server]).and(&load)
 }
@@ -244,31 +244,31 @@ const IPERF3: Program = Program {
     refuses_root: false,
     unit: "MB/s",
     prepare: |_| Ok(()),
-    server: |place| Ok(Words::new(["iperf3"]).and(&format!("-s -B 127.0.0.1 -p {}", place.port()))),
+    server: |setup| Ok(Words::new(["iperf3"]).and(&format!("-s -B 127.0.0.1 -p {}", setup.port()))),
     // A connection without a test would disturb it.
-    is_ready: |place| {
+    is_ready: |setup| {
         let listening = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        listening.contains(&format!("0100007F:{:04X} 00000000:0000 0A", place.port()))
+        listening.contains(&format!("0100007F:{:04X} 00000000:0000 0A", setup.port()))
     },
     stop: Signal::TERM,
     loads: &[
         Load {
             name: "128 KiB writes",
             is_quick: true,
-            client: |place, quick| iperf3(place, quick, ""),
+            client: |setup, quick| iperf3(setup, quick, ""),
             read: read_iperf3,
         },
         Load {
             name: "1 KiB writes",
             is_quick: false,
-            client: |place, quick| iperf3(place, quick, "-l 1K"),
+            client: |setup, quick| iperf3(setup, quick, "-l 1K"),
             read: read_iperf3,
         },
     ],
 };
 
-fn iperf3(place: &Place, quick: bool, more: &str) -> Words {
-    let words = format!("-c 127.0.0.1 -p {} -t {} --json {more}", place.port(), seconds(quick));
+fn iperf3(setup: &Setup, quick: bool, more: &str) -> Words {
+    let words = format!("-c 127.0.0.1 -p {} -t {} --json {more}", setup.port(), seconds(quick));
     Words::new(["iperf3"]).and(&words)
 }
 
@@ -287,38 +287,38 @@ const POSTGRES: Program = Program {
     needs: &["postgres", "initdb", "pgbench", "setpriv"],
     refuses_root: true,
     unit: "1/s",
-    prepare: |place| {
+    prepare: |setup| {
         let words = Words::new([path_of("initdb")]);
         let options = "--auth=trust --username=water --no-sync --no-locale -D";
-        place.make(&words.and(options).and(&data(place.path())))?;
+        setup.make(&words.and(options).and(&data(setup.path())))?;
         Ok(())
     },
-    server: |place| {
-        let folder = place.path().display();
+    server: |setup| {
+        let folder = setup.path().display();
         let words = format!(
             "-c fsync=off -c listen_addresses=127.0.0.1 -p {} -k {folder} -D {}",
-            place.port(),
-            data(place.path())
+            setup.port(),
+            data(setup.path())
         );
         Ok(Words::new([path_of("postgres")]).and(&words))
     },
     // The first one fills the tables.
-    is_ready: |place| {
-        let words = format!("{USER} -p {} -i -q -s 1 postgres", place.port());
-        place.accepts() && place.make(&Words::new([path_of("pgbench")]).and(&words)).is_ok()
+    is_ready: |setup| {
+        let words = format!("{USER} -p {} -i -q -s 1 postgres", setup.port());
+        setup.accepts() && setup.make(&Words::new([path_of("pgbench")]).and(&words)).is_ok()
     },
     stop: Signal::INT,
     loads: &[
         Load {
             name: "SELECT, 1 client",
             is_quick: true,
-            client: |place, quick| pgbench(place, quick, "-c 1"),
+            client: |setup, quick| pgbench(setup, quick, "-c 1"),
             read: read_pgbench,
         },
         Load {
             name: "SELECT, 4 clients",
             is_quick: false,
-            client: |place, quick| pgbench(place, quick, "-c 4"),
+            client: |setup, quick| pgbench(setup, quick, "-c 4"),
             read: read_pgbench,
         },
     ],
@@ -328,9 +328,9 @@ fn data(folder: &Path) -> String {
     folder.join("data").display().to_string()
 }
 
-fn pgbench(place: &Place, quick: bool, clients: &str) -> Words {
+fn pgbench(setup: &Setup, quick: bool, clients: &str) -> Words {
     let options = format!("-n -S -M prepared -T {} {clients}", seconds(quick));
-    let server = format!("{USER} -p {} {options} postgres", place.port());
+    let server = format!("{USER} -p {} {options} postgres", setup.port());
     Words::new([path_of("pgbench")]).and(&server)
 }
 

@@ -281,7 +281,7 @@ fn the_same_addresses_in_two_namespaces_are_two_connections() {
 }
 
 /// Asks a monitor for all processes, as any program can that reaches its socket.
-const STRANGER: &str = "
+const ASKS: &str = "
 import socket, sys
 connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 connection.settimeout(10)
@@ -305,7 +305,7 @@ fn another_user_reaches_neither_the_monitor_nor_a_segment() {
     let ask = |user: &str| {
         let mut command = std::process::Command::new("setpriv");
         command.args(["--reuid", user, "--regid", user, "--clear-groups", "--"]);
-        command.args(["/usr/bin/python3", "-c", STRANGER]).arg(&socket).current_dir("/");
+        command.args(["/usr/bin/python3", "-c", ASKS]).arg(&socket).current_dir("/");
         String::from_utf8(command.output().unwrap().stdout).unwrap().trim().to_owned()
     };
     assert_eq!(ask("0"), "answered");

@@ -17,8 +17,9 @@ use rustix::net::{
     socket_with, socketpair,
 };
 
+use crate::options::Options;
 use crate::packet::{NoPacket, Packet, receive, send};
-use crate::server::{Monitor, Options, Stop};
+use crate::server::{Monitor, Stop};
 
 /// No test waits for longer.
 pub const LONG: Duration = Duration::from_secs(60);

@@ -26,7 +26,7 @@ const UNPRIVILEGED: u32 = 65534;
 const SBIN: &str = "/usr/sbin";
 
 /// A folder for the server's files, and the port of each start.
-pub struct Place {
+pub struct Setup {
     folder: TempDir,
     port: Cell<u16>,
     as_user: bool,
@@ -56,7 +56,7 @@ impl Words {
 
 /// A running server.
 pub struct Server<'a> {
-    place: &'a Place,
+    setup: &'a Setup,
     child: Child,
     stop: Signal,
 }
@@ -76,27 +76,27 @@ pub fn is_installed(program: &str) -> bool {
     find(&super::programs::path_of(program)).is_some()
 }
 
-impl Place {
+impl Setup {
     /// Makes the folder, and the files that the server needs.
     pub fn new(program: &Program) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let as_user = program.refuses_root && geteuid().is_root();
-        let place = Self { folder, port: Cell::new(0), as_user };
-        let run = place.path().join("run");
+        let setup = Self { folder, port: Cell::new(0), as_user };
+        let run = setup.path().join("run");
         fs::create_dir(&run)?;
         fs::set_permissions(&run, fs::Permissions::from_mode(0o700))?;
         if as_user {
-            for path in [place.path(), &run] {
+            for path in [setup.path(), &run] {
                 chown(path, Some(UNPRIVILEGED), Some(UNPRIVILEGED))?;
             }
             // That user may not be able to read the folder of the build.
             let binary = fast::binary()?;
             for name in ["levada", "liblevada_preload.so"] {
-                fs::copy(binary.with_file_name(name), place.path().join(name))?;
+                fs::copy(binary.with_file_name(name), setup.path().join(name))?;
             }
         }
-        (program.prepare)(&place)?;
-        Ok(place)
+        (program.prepare)(&setup)?;
+        Ok(setup)
     }
 
     /// The folder.
@@ -126,7 +126,7 @@ impl Place {
         let mut command = self.command(&words, is_fast)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("start {}", program.name))?;
-        let mut server = Server { place: self, child, stop: program.stop };
+        let mut server = Server { setup: self, child, stop: program.stop };
         let begun = Instant::now();
         while !(program.is_ready)(self) {
             let ended = server.child.try_wait()?;
@@ -174,9 +174,9 @@ impl Place {
 impl Server<'_> {
     /// Runs a client to its end; what it has printed.
     pub fn run(&self, load: &Load, quick: bool, is_fast: bool) -> anyhow::Result<String> {
-        let words = (load.client)(self.place, quick);
-        let mut command = self.place.command(&words, is_fast)?;
-        let log = self.place.path().join("client");
+        let words = (load.client)(self.setup, quick);
+        let mut command = self.setup.command(&words, is_fast)?;
+        let log = self.setup.path().join("client");
         let output = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let mut child = command.spawn().context("start the client")?;
