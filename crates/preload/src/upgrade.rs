@@ -23,7 +23,7 @@ const SECOND_EXCHANGE: u32 = 2;
 const MANY_BYTES: u64 = 64 << 10;
 /// Calls after an offer that look for the monitor's response; later, one of so many does.
 const EAGER_CALLS: u32 = 16;
-const LATER_CALLS: u32 = 64;
+const LATER_CALLS: u32 = 16;
 
 /// Notes that a call in the kernel has moved bytes, and offers the connection when it is time.
 pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {

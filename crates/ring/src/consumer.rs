@@ -73,14 +73,14 @@ impl<M: Memory> Consumer<M> {
     /// Whether the producer has said that no more bytes follow. Bytes before the end may still be in the ring: look for
     /// them after this call.
     pub fn is_finished(&self) -> bool {
-        self.memory.control().produced.finished.load(Ordering::Acquire) != 0
+        self.memory.control().handover.finished.load(Ordering::Acquire) != 0
     }
 
     /// Says that no more bytes will be read. As [`read`](Self::read), it may return a bell to ring.
     #[must_use = "the bell must be rung"]
     pub fn abandon(&self) -> Option<Waiter> {
         let control = self.memory.control();
-        control.consumed.abandoned.store(1, Ordering::Release);
+        control.handover.abandoned.store(1, Ordering::Release);
         sleep::take_waiter(&control.producer_sleep)
     }
 

@@ -19,7 +19,8 @@ pub(crate) const FINISHED: u32 = 1;
 /// The consumer has left the ring: the producer sends again what was not read.
 pub(crate) const LEFT: u32 = 2;
 
-/// How a stream of bytes comes from TCP into the ring, and how it leaves it. See [`handover`](crate::handover).
+/// How a stream of bytes comes from TCP into the ring, and how it leaves it. See [`handover`](crate::handover). Both ends look at these words
+/// in each call, so they are apart from those that change in each call.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Handover {
@@ -33,6 +34,10 @@ pub(crate) struct Handover {
     pub(crate) end: AtomicU32,
     /// By the consumer, before `end`: it reads nothing more from the ring, from here on.
     pub(crate) left_at: AtomicU64,
+    /// By the producer: 1 once no more bytes will follow.
+    pub(crate) finished: AtomicU32,
+    /// By the consumer: 1 once no more bytes will be read.
+    pub(crate) abandoned: AtomicU32,
 }
 
 /// Written by the producer.
@@ -45,8 +50,6 @@ pub(crate) struct Produced {
     pub(crate) switch_at: AtomicU64,
     /// How often the region has changed. Written after `switch_at`, and only if the consumer has followed the last change.
     pub(crate) switches: AtomicU32,
-    /// 1 once no more bytes will follow.
-    pub(crate) finished: AtomicU32,
 }
 
 /// Written by the consumer.
@@ -57,8 +60,6 @@ pub(crate) struct Consumed {
     pub(crate) tail: AtomicU64,
     /// The changes of region that the consumer has followed.
     pub(crate) entered: AtomicU32,
-    /// 1 once no more bytes will be read.
-    pub(crate) abandoned: AtomicU32,
 }
 
 /// How an end sleeps.

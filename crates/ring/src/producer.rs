@@ -111,13 +111,13 @@ impl<M: Memory> Producer<M> {
         let control = self.memory.control();
         control.produced.head.store(self.head, Ordering::Release);
         // After the head: a consumer that sees the end sees every byte before it.
-        control.produced.finished.store(1, Ordering::Release);
+        control.handover.finished.store(1, Ordering::Release);
         sleep::take_waiter(&control.consumer_sleep)
     }
 
     /// Whether the consumer reads no more.
     pub fn is_abandoned(&self) -> bool {
-        self.memory.control().consumed.abandoned.load(Ordering::Acquire) != 0
+        self.memory.control().handover.abandoned.load(Ordering::Acquire) != 0
     }
 
     /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)

@@ -50,7 +50,7 @@ const SCRIBBLED: &str = "
 import os, socket, sys, threading
 def connect():
     connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
-    connection.settimeout(5)
+    connection.settimeout(60)
     return connection
 def exchange(connection, number):
     sent = bytes([number % 256]) * 3000

@@ -125,7 +125,10 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         drop(inbound);
         waking::ring(connection, waiter);
         if sink.done() > 0 && (!all || sink.is_full() || finished) {
-            let received = append_from_tcp(entry, pieces, flags, sink.done());
+            let received = match finished {
+                true => append_from_tcp(entry, pieces, flags, sink.done()),
+                false => sink.done(),
+            };
             return count_received(connection, flags, sink.done(), received);
         }
         if connection.read_shut.load(Ordering::Relaxed) != 0 {
