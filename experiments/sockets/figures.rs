@@ -21,15 +21,15 @@ struct Paper {
 const LATENCIES: [Paper; 4] = [
     Paper { name: "paper: SocksDirect", colour: 4, points: &[(8.0, 0.3)] },
     Paper { name: "paper: Linux, and LibVMA", colour: 0, points: &[(8.0, 10.5)] },
-    Paper { name: "paper: RSocket", colour: 9, points: &[(8.0, 1.8)] },
-    Paper { name: "paper: a queue alone", colour: 7, points: &[(8.0, 0.25)] },
+    Paper { name: "paper: RSocket", colour: 5, points: &[(8.0, 1.8)] },
+    Paper { name: "paper: a queue alone", colour: 1, points: &[(8.0, 0.25)] },
 ];
 /// Rates in MB/s, of 23 and 27 million messages of 8 B per second, a 20th and a quarter of the first.
 const RATES: [Paper; 4] = [
     Paper { name: "paper: SocksDirect", colour: 4, points: &[(8.0, 184.0)] },
     Paper { name: "paper: Linux, and LibVMA", colour: 0, points: &[(8.0, 9.2)] },
-    Paper { name: "paper: RSocket", colour: 9, points: &[(8.0, 46.0)] },
-    Paper { name: "paper: a queue alone", colour: 7, points: &[(8.0, 216.0)] },
+    Paper { name: "paper: RSocket", colour: 5, points: &[(8.0, 46.0)] },
+    Paper { name: "paper: a queue alone", colour: 1, points: &[(8.0, 216.0)] },
 ];
 
 /// Draws the figures of all experiments with rows in `folder`, into that folder.
@@ -60,15 +60,28 @@ fn pairs() -> Axis {
 
 fn lines(experiment: &Experiment, rows: &[Row]) -> impl Iterator<Item = Series> {
     let metric = experiment.metrics.first().map_or("", |(metric, _)| *metric);
-    let lines = experiment.subjects.iter().enumerate().map(move |(colour, subject)| {
+    let lines = experiment.subjects.iter().map(move |subject| {
         let name = subject.to_string();
         let own = rows.iter().filter(|row| row.subject == name && row.metric == metric);
         let point = |row: &Row| Some((row.number(experiment.condition)?, row.median));
         let mut points: Vec<_> = own.filter_map(point).collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Series { name, colour, stroke: Stroke::Marked, points }
+        let (colour, stroke) = look_of(&name);
+        Series { name, colour, stroke, points }
     });
     lines.filter(|line| !line.points.is_empty()).collect::<Vec<_>>().into_iter()
+}
+
+/// The colour says what carries the bytes, and the stroke how an end waits.
+fn look_of(subject: &str) -> (usize, Stroke) {
+    let (family, how) = subject.split_once('/').unwrap_or((subject, ""));
+    let colour = ["tcp", "ring", "unix", "", "fast"].iter().position(|known| *known == family);
+    match how {
+        "sockmap" => (3, Stroke::Marked),
+        "spinning" => (colour.unwrap_or(5), Stroke::Dashed),
+        "sleeping" => (colour.unwrap_or(5), Stroke::Dotted),
+        _ => (colour.unwrap_or(5), Stroke::Marked),
+    }
 }
 
 fn mark(paper: &Paper) -> Series {
