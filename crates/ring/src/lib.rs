@@ -64,7 +64,6 @@ pub use memory::{Corrupt, Memory};
 pub use producer::Producer;
 #[cfg(not(loom))]
 pub use segment::{OpenError, Segment, Side};
-#[cfg(not(loom))]
 pub use sleep::Waiter;
 #[cfg(not(loom))]
 pub use sleep::{Sleeper, now};
