@@ -10,6 +10,7 @@ use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, 
 
 use crate::measuring::Measuring;
 use crate::table::{Table, short};
+use crate::threshold::Threshold;
 use programs::{Load, PROGRAMS, Program};
 use setup::Setup;
 
@@ -116,9 +117,7 @@ pub fn table(rows: &[Row]) -> Table {
             let Some(plain) = row(Ends::Neither, RATE) else { continue };
             let ratio = |a: Option<&Row>, b: Option<&Row>| {
                 let ratio = a.zip(b).and_then(|(a, b)| ratio_row(a, b));
-                ratio.map_or(String::new(), |ratio| {
-                    format!("{} ({} … {})", short(ratio.median), short(ratio.min), short(ratio.max))
-                })
+                ratio.map_or(String::new(), |ratio| Threshold::Any.evaluate(&ratio))
             };
             let value = |row: Option<&Row>| row.map_or(String::new(), |row| short(row.median));
             let [plain_time, fast_time] = [Ends::Neither, Ends::Both].map(|ends| row(ends, TIME));

@@ -8,7 +8,7 @@ use anyhow::Context;
 use levada_harness::{Measured, pin};
 
 use super::connections;
-use super::exchange::{MESSAGE, latency};
+use super::exchange::{MESSAGE, latency, named};
 use super::subject::Subject;
 
 /// What is measured.
@@ -42,8 +42,7 @@ pub fn measure(subject: Subject, _: usize, quick: bool) -> anyhow::Result<Vec<Me
     let connections = connections::measure(subject, 1, quick)?;
     let connection = connections.last().context("no connection was measured")?.value * 1e3;
     let values = [system_call, operation, message, kilobyte, connection];
-    let named = METRICS.iter().zip(values);
-    Ok(named.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
+    Ok(named(&METRICS, values))
 }
 
 /// The time of one call, in nanoseconds.

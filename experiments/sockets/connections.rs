@@ -10,7 +10,7 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use levada_harness::{Measured, pin};
 
-use super::exchange::{MESSAGE, window};
+use super::exchange::{MESSAGE, named, window};
 use super::subject::Subject;
 
 /// What is measured: connections in a row, from connect(2) to close(2), and connect(2) alone.
@@ -89,6 +89,5 @@ fn run<S: Read + Write>(
     let micro = |times: &Histogram<u64>, quantile| times.value_at_quantile(quantile) as f64 / 1e3;
     let [middle, slow] = [0.5, 0.99].map(|quantile| micro(&times, quantile));
     let values = [f64::from(count) / seconds, middle, slow, micro(&connects, 0.5)];
-    let named = METRICS.iter().zip(values);
-    Ok(named.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
+    Ok(named(&METRICS, values))
 }

@@ -18,6 +18,15 @@ pub const ONE_WAY: [(&str, &str); 2] = [("rate", "MB/s"), ("messages", "M/s")];
 /// The bytes of the shortest message.
 pub const MESSAGE: usize = 8;
 
+/// Values with the names and units of their metrics, in the same order.
+pub fn named(
+    metrics: &[(&'static str, &'static str)],
+    values: impl IntoIterator<Item = f64>,
+) -> Vec<Measured> {
+    let both = metrics.iter().zip(values);
+    both.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect()
+}
+
 /// How long a run measures, after a tenth of it to warm up.
 pub fn window(quick: bool) -> Duration {
     if quick { Duration::from_millis(200) } else { Duration::from_secs(1) }
@@ -62,10 +71,7 @@ pub fn round_trips(
     near.finish()?;
     echo.join().ok().context("the other end panicked")??;
     let micro = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
-    let quantiles = ROUND_TRIP.iter().zip([0.5, 0.01, 0.99]);
-    Ok(quantiles
-        .map(|(&(metric, unit), quantile)| Measured::new(metric, unit, micro(quantile)))
-        .collect())
+    Ok(named(&ROUND_TRIP, [0.5, 0.01, 0.99].map(micro)))
 }
 
 /// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has 256 KiB, and at least a message.
@@ -109,8 +115,7 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
     ensure!(seconds > 0.0, "nothing was received in the measured time");
     let bytes = counted as f64 / seconds;
     let values = [bytes / 1e6, bytes / length as f64 / 1e6];
-    let figures = ONE_WAY.iter().zip(values);
-    Ok(figures.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
+    Ok(named(&ONE_WAY, values))
 }
 
 /// `false` if the connection has ended before the first byte.

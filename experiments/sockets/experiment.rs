@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 
-use super::exchange::{ONE_WAY, ROUND_TRIP, latency, throughput};
+use super::exchange::{ONE_WAY, ROUND_TRIP, latency, named, throughput};
 use super::subject::{SUBJECTS, Subject};
 use super::{apart, breakdown, connections, fast, several};
 use crate::measuring::{Measuring, Outcome};
@@ -189,7 +189,6 @@ impl Experiment {
         }
         let values = fast::measure(self, subject, value, quick)?;
         ensure!(values.len() == self.metrics.len(), "the process printed other figures");
-        let named = self.metrics.iter().zip(values);
-        Ok(named.map(|(&(metric, unit), value)| Measured::new(metric, unit, value)).collect())
+        Ok(named(self.metrics, values))
     }
 }

@@ -8,6 +8,7 @@ use super::experiment::{ALL, BREAKDOWN, Experiment};
 use super::{apps, remap, scripts};
 use crate::measuring::file;
 use crate::table::{Table, short};
+use crate::threshold::Threshold;
 
 /// Prints the tables of the rows in `dir`.
 pub fn print(dir: &Path) -> anyhow::Result<()> {
@@ -48,9 +49,7 @@ pub fn table(experiment: &Experiment, rows: &[Row]) -> Table {
             let value_of = |name: &String| row(name).map_or(String::new(), |row| short(row.median));
             let ratio = |(a, b): &(&str, &str)| {
                 let ratio = row(a).zip(row(b)).and_then(|(a, b)| ratio_row(a, b));
-                ratio.map_or(String::new(), |ratio| {
-                    format!("{} ({} … {})", short(ratio.median), short(ratio.min), short(ratio.max))
-                })
+                ratio.map_or(String::new(), |ratio| Threshold::Any.evaluate(&ratio))
             };
             let values = names.iter().map(value_of);
             let cells: Vec<String> = values.chain(experiment.ratios.iter().map(ratio)).collect();

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::OpenError;
 use crate::atomic::{AtomicU64, Ordering};
 use crate::page::{Atomics, Page};
+use crate::sealed::OpenError;
 
 #[repr(C)]
 struct Amounts {

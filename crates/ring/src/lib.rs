@@ -30,6 +30,8 @@ mod producer;
 #[cfg(not(loom))]
 pub mod records;
 #[cfg(not(loom))]
+mod sealed;
+#[cfg(not(loom))]
 mod segment;
 #[cfg(not(loom))]
 mod shared_copy;
@@ -63,7 +65,9 @@ pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
 pub use producer::Producer;
 #[cfg(not(loom))]
-pub use segment::{OpenError, Segment, Side};
+pub use sealed::OpenError;
+#[cfg(not(loom))]
+pub use segment::{Segment, Side};
 pub use sleep::Waiter;
 #[cfg(not(loom))]
 pub use sleep::{Sleeper, now};

@@ -6,10 +6,10 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::OpenError;
 use crate::atomic::{AtomicU64, Ordering};
 use crate::page::{Atomics, Page};
 use crate::records::RECORDS;
+use crate::sealed::OpenError;
 
 /// Bits of a word.
 const BITS: usize = 64;

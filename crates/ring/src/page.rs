@@ -4,18 +4,13 @@ use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create,
-};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use crate::OpenError;
+use crate::sealed::{self, OpenError};
 
 /// Its length, in bytes.
 pub(crate) const LENGTH: u64 = 4096;
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// A type that a page can hold.
 ///
@@ -40,11 +35,7 @@ impl<T: Atomics> Page<T> {
     /// # Errors
     /// Those of memfd_create(2), fallocate(2) and mmap(2).
     pub(crate) fn create(name: &str) -> Result<(OwnedFd, Self), Errno> {
-        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, LENGTH)?;
-        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, LENGTH)?;
-        // No process can make the file shorter, which would end others by SIGBUS.
-        fcntl_add_seals(&file, SEALS)?;
+        let file = sealed::create(name, LENGTH, LENGTH)?;
         let page = Self::map(&file)?;
         Ok((file, page))
     }
@@ -54,12 +45,7 @@ impl<T: Atomics> Page<T> {
     /// # Errors
     /// [`OpenError::NotASegment`] if it could be shortened later, or has another length.
     pub(crate) fn open(file: impl AsFd) -> Result<Self, OpenError> {
-        if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALS)) {
-            return Err(OpenError::NotASegment("its length is not sealed"));
-        }
-        if u64::try_from(fstat(&file)?.st_size) != Ok(LENGTH) {
-            return Err(OpenError::NotASegment("another length"));
-        }
+        sealed::check(&file, LENGTH)?;
         Ok(Self::map(file)?)
     }
 
@@ -93,6 +79,8 @@ impl<T> Drop for Page<T> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
     use super::*;
     use crate::atomic::{AtomicU64, Ordering};
 
@@ -117,7 +105,7 @@ mod tests {
         let file = memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, LENGTH).unwrap();
         assert!(matches!(Page::<Word>::open(&file), Err(OpenError::NotASegment(_))));
-        fcntl_add_seals(&file, SEALS).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
         assert!(Page::<Word>::open(&file).is_ok());
         let (segment, _) = crate::Segment::create().unwrap();
         assert!(matches!(Page::<Word>::open(&segment), Err(OpenError::NotASegment(_))));

@@ -175,6 +175,17 @@ impl Numbers {
     }
 }
 
+/// A server and a client whose first connection is on a ring, and the client's number.
+fn on_a_ring(monitor: &Monitor) -> (Program, Program, String) {
+    let (server, port) = monitor.program(&[], &["python3", "-c", TWO]);
+    let (client, process) = monitor.program(&[], &["python3", "-c", SCRIBBLED, &port]);
+    eventually("the first connection is on a ring", || {
+        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+        maps.contains("/memfd:levada-ring")
+    });
+    (server, client, process)
+}
+
 /// Where a process has mapped its segment. It has one.
 fn segment(process: &str) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
@@ -210,13 +221,7 @@ fn scribble(process: &str, start: u64, numbers: &mut Numbers) {
 fn a_hostile_segment_harms_its_own_connection_only() {
     let monitor = Monitor::start();
     for seed in 1..=4_u64 {
-        let (server, port) = monitor.program(&[], &["python3", "-c", TWO]);
-        let (mut client, process): (Program, String) =
-            monitor.program(&[], &["python3", "-c", SCRIBBLED, &port]);
-        eventually("the first connection is on a ring", || {
-            let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-            maps.contains("/memfd:levada-ring")
-        });
+        let (server, mut client, process) = on_a_ring(&monitor);
         let start = segment(&process);
         client.go_on();
         assert_eq!(client.line(), "both");
@@ -322,12 +327,7 @@ fn another_user_reaches_neither_the_monitor_nor_a_segment() {
     assert_eq!(ask("65534"), "refused");
 
     // A segment has no name, and the memory of a process is closed to others.
-    let (server, port) = monitor.program(&[], &["python3", "-c", TWO]);
-    let (mut client, process) = monitor.program(&[], &["python3", "-c", SCRIBBLED, &port]);
-    eventually("the first connection is on a ring", || {
-        let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
-        maps.contains("/memfd:levada-ring")
-    });
+    let (server, mut client, process) = on_a_ring(&monitor);
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--", "sh", "-c"]);
     let look =

@@ -365,7 +365,11 @@ fn note(epoll: c_int, shared: &Shared, new: Member) {
 
 /// The epoll that a connection is in.
 fn place(entry: Entry) -> Option<c_int> {
-    let known = IN.get(entry.number as usize)?.load(Ordering::Acquire);
+    place_of(entry.number)
+}
+
+fn place_of(number: u32) -> Option<c_int> {
+    let known = IN.get(number as usize)?.load(Ordering::Acquire);
     (known > 0).then_some(known - 1)
 }
 
@@ -416,12 +420,11 @@ pub fn is_unsupported(entry: Entry) -> bool {
 /// What a connection has to report, or what carries it, has changed by other means than its peer: the next round looks at it, and a thread that
 /// sleeps begins one.
 pub fn look_again(number: u32) {
-    let epoll = IN.get(number as usize).map_or(0, |epoll| epoll.load(Ordering::Acquire));
-    if epoll > 0 {
+    if let Some(epoll) = place_of(number) {
         waking::mark(number);
         fence(Ordering::SeqCst);
         if SLEEPING.load(Ordering::SeqCst) > 0 {
-            waking::ring_own(bell_of(epoll - 1));
+            waking::ring_own(bell_of(epoll));
         }
     }
 }
@@ -429,8 +432,7 @@ pub fn look_again(number: u32) {
 /// Looks at the connections that are marked, in whatever epoll they are. The caller holds no lock.
 pub fn take_marks() {
     waking::take_marks(|number| {
-        let epoll = IN.get(number as usize).map_or(0, |epoll| epoll.load(Ordering::Acquire));
-        if let Some(shared) = find(epoll - 1) {
+        if let Some(shared) = place_of(number).and_then(find) {
             shared.with(|epoll| epoll.look_at(number));
         }
     });
