@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener, TcpStre
 use std::os::fd::AsRawFd;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use levada_core::source_of;
@@ -75,7 +74,7 @@ pub async fn serve(
     drop(listener);
     site.stop();
     let until = Instant::now() + STOP_TIMEOUT;
-    while site.busy.load(Ordering::Relaxed) > 0 && Instant::now() < until {
+    while site.busy() > 0 && Instant::now() < until {
         sleep(STOP_POLL_INTERVAL).await;
     }
     connections.shutdown().await;

@@ -135,6 +135,11 @@ impl Site {
         self.limiter.evicted()
     }
 
+    /// How many connections have a request to answer.
+    pub fn busy(&self) -> usize {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     pub(super) fn tls_acceptor(&self) -> Option<TlsAcceptor> {
         self.tls.load().as_ref().map(|tls| tls.acceptor())
     }

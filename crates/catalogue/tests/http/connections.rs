@@ -179,6 +179,8 @@ fn the_longest_idle_connection_is_evicted_for_a_new_one() {
     let ask = |stream: &mut TcpStream| {
         stream.write_all(b"GET /page.css HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
         stream.read_exact(&mut [0; 20]).unwrap();
+        // The server notes that a connection is idle after it has answered.
+        eventually(|| server.site.busy() == 0);
     };
     let mut idle: Vec<_> = (0..2).map(|_| server.connect()).collect();
     idle.iter_mut().for_each(ask);
