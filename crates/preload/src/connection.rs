@@ -90,6 +90,8 @@ pub struct Connection {
     pub calls: AtomicU32,
     /// Whether the descriptor is non-blocking (O_NONBLOCK).
     pub nonblocking: AtomicU32,
+    /// SO_RCVTIMEO or SO_SNDTIMEO was set, perhaps to 0 again.
+    pub has_timeouts: AtomicU32,
     /// SHUT_RD was called.
     pub read_shut: AtomicU32,
     /// SHUT_WR was called.
@@ -140,6 +142,7 @@ impl Connection {
             &self.flips,
             &self.is_offered,
             &self.calls,
+            &self.has_timeouts,
             &self.read_shut,
             &self.write_shut,
             &self.tcp_ended,
@@ -164,7 +167,8 @@ impl Connection {
             &counters.tcp_in,
             &counters.tcp_out,
             &counters.tcp_late,
-            &counters.messages,
+            &counters.taken,
+            &counters.written,
             &counters.sleeps,
             &counters.wakeups,
         ] {
@@ -329,13 +333,15 @@ impl Connection {
             (&own.tcp_in, &all.tcp_in),
             (&own.tcp_out, &all.tcp_out),
             (&own.tcp_late, &all.tcp_late),
-            (&own.messages, &all.messages),
+            (&own.taken, &all.taken),
+            (&own.written, &all.written),
             (&own.sleeps, &all.sleeps),
             (&own.wakeups, &all.wakeups),
         ] {
             to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        let upgraded = own.messages.load(Ordering::Relaxed) > 0;
+        let upgraded =
+            [&own.taken, &own.written].iter().any(|count| count.load(Ordering::Relaxed) > 0);
         totals.upgraded.fetch_add(upgraded.into(), Ordering::Relaxed);
         let reason = match self.record.reason.load(Ordering::Relaxed) {
             0 if !upgraded => Reason::Short as u32,
@@ -369,6 +375,13 @@ impl Inbound<'_> {
         epoll::look_again(arena::number(self.connection));
     }
 
+    /// Counts bytes that were taken.
+    pub fn count(&self, bytes: usize) {
+        let counters = &self.connection.record.counters;
+        add(&counters.ring_in, bytes);
+        add(&counters.taken, 1);
+    }
+
     /// The end of the ring.
     pub fn consumer(&mut self) -> &mut Consumer<Half> {
         // SAFETY: the lock is held, and `mapped` was set when it was taken: it is cleared only under this lock.
@@ -388,9 +401,22 @@ impl Outbound<'_> {
         epoll::look_again(arena::number(self.connection));
     }
 
+    /// Counts bytes that were written.
+    pub fn count(&self, bytes: usize) {
+        let counters = &self.connection.record.counters;
+        add(&counters.ring_out, bytes);
+        add(&counters.written, 1);
+    }
+
     /// The end of the ring.
     pub fn producer(&mut self) -> &mut Producer<Half> {
         // SAFETY: as in `Inbound::consumer`.
         unsafe { (*self.connection.producer.get()).assume_init_mut() }
     }
+}
+
+/// Adds to a counter that only the holder of a lock changes, which the caller is: so it need not be one atomic step, which costs more.
+fn add(counter: &AtomicU64, more: usize) {
+    let sum = counter.load(Ordering::Relaxed).wrapping_add(more as u64);
+    counter.store(sum, Ordering::Relaxed);
 }

@@ -39,14 +39,10 @@ pub fn wait(
     let deadline = deadline();
     loop {
         registry::take_marks();
-        let rings = shared.with(|state| state.refresh(epoll))?;
+        let (rings, watched) =
+            shared.with(|state| (state.refresh(epoll), state.members.watched().len()))?;
         let mut ready = 0;
-        // With little room for events, rings and kernel take turns.
-        let watched = shared.with(|state| state.members.watched().len())?;
-        let few = watched > events.len();
-        let rounds = ROUNDS_WITHOUT_KERNEL.fetch_add(1, Ordering::Relaxed);
-        let rings_first = if few { rounds == 0 } else { rings == Some(false) && rounds < ROUNDS };
-        if rings_first && rings.is_some() {
+        if rings.is_some_and(|kernel_first| are_rings_first(kernel_first, watched > events.len())) {
             ready = shared.with(|state| {
                 state.begin();
                 state.by_rings(events)
@@ -82,6 +78,12 @@ pub fn wait(
             ready => return Some(ready),
         }
     }
+}
+
+/// Whether a round asks the rings first, and the kernel only if they have nothing. With little room for events, they take turns.
+fn are_rings_first(kernel_first: bool, has_little_room: bool) -> bool {
+    let rounds = ROUNDS_WITHOUT_KERNEL.fetch_add(1, Ordering::Relaxed);
+    if has_little_room { rounds == 0 } else { !kernel_first && rounds < ROUNDS }
 }
 
 /// Sleeps until a peer rings or the kernel has something. What the call returns; 0 to look again.

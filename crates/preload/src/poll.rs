@@ -218,6 +218,33 @@ impl Drop for Bell {
     }
 }
 
+/// The events that the three sets of select(2) stand for.
+const OF_SETS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
+
+/// The descriptors in the sets of select(2), with their events.
+///
+/// # Safety
+/// The sets are null or have at least `count` bits.
+unsafe fn in_sets(count: c_int, sets: [*mut fd_set; 3]) -> impl Iterator<Item = pollfd> {
+    (0..count.min(libc::FD_SETSIZE as c_int)).filter_map(move |fd| {
+        // SAFETY: as the caller promises.
+        let is_in = |set: *mut fd_set| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
+        let asked = sets.iter().zip(OF_SETS).filter(|(set, _)| is_in(**set));
+        let events = asked.fold(0, |events, (_, event)| events | event);
+        (events != 0).then_some(pollfd { fd, events, revents: 0 })
+    })
+}
+
+/// Whether one of the descriptors in the sets of select(2) is on a ring.
+///
+/// # Safety
+/// The sets are null or have at least `count` bits.
+pub unsafe fn has_rings(count: c_int, sets: [*mut fd_set; 3]) -> bool {
+    // SAFETY: as the caller promises.
+    let mut found = unsafe { in_sets(count, sets) }.filter_map(|entry| table::find(entry.fd));
+    found.any(readiness::is_by_ring)
+}
+
 /// select(2), if one of the descriptors is on a ring; else `None`.
 ///
 /// # Safety
@@ -227,20 +254,8 @@ pub unsafe fn select(
     sets: [*mut fd_set; 3],
     wait: Wait<impl FnOnce() -> Option<Instant>>,
 ) -> Option<c_int> {
-    const EVENTS: [i16; 3] = [libc::POLLIN, libc::POLLOUT, libc::POLLPRI];
-    let mut entries = Vec::new();
-    for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
-        let mut events = 0;
-        for (set, event) in sets.iter().zip(EVENTS) {
-            // SAFETY: as the caller promises.
-            if !set.is_null() && unsafe { libc::FD_ISSET(fd, *set) } {
-                events |= event;
-            }
-        }
-        if events != 0 {
-            entries.push(pollfd { fd, events, revents: 0 });
-        }
-    }
+    // SAFETY: as the caller promises.
+    let mut entries: Vec<_> = unsafe { in_sets(count, sets) }.collect();
     let ready = poll(&mut entries, wait)?;
     if ready < 0 {
         return Some(ready);
@@ -257,7 +272,7 @@ pub unsafe fn select(
     ];
     let mut bits = 0;
     for entry in &entries {
-        for ((set, event), shown) in sets.iter().zip(EVENTS).zip(shown) {
+        for ((set, event), shown) in sets.iter().zip(OF_SETS).zip(shown) {
             if entry.events & event != 0 && entry.revents & shown == 0 {
                 // SAFETY: the set is not null: it has asked for the event.
                 unsafe { libc::FD_CLR(entry.fd, *set) };

@@ -128,6 +128,12 @@ pub fn has_unsupported_options(fd: c_int) -> bool {
     })
 }
 
+/// Options that limit how long a call waits, by both numbers that each has.
+pub const TIMEOUTS: [c_int; 4] =
+    [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, SO_RCVTIMEO_NEW, SO_SNDTIMEO_NEW];
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
+
 /// SO_RCVTIMEO or SO_SNDTIMEO; `None` if it is not set.
 pub fn timeout(fd: c_int, option: c_int) -> Option<Duration> {
     let mut value = libc::timeval { tv_sec: 0, tv_usec: 0 };

@@ -21,9 +21,9 @@ pub enum Exchange {
 const SECOND_EXCHANGE: u32 = 2;
 /// A connection that has carried as much is offered without a second exchange.
 const MANY_BYTES: u64 = 64 << 10;
-/// Calls after an offer that look for the monitor's response; later, one of so many does.
-const EAGER_CALLS: u32 = 16;
-const LATER_CALLS: u32 = 16;
+/// Calls that look for the monitor's response to an offer, each time that the number of calls since has doubled. Where the other end is
+/// not fast, none comes until the monitor gives up.
+const LOOKS: u32 = 8;
 
 /// Notes that a call in the kernel has moved bytes, and offers the connection when it is time.
 pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
@@ -36,8 +36,10 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
         }
         Phase::Offered => {
             connection.record.counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
-            let calls = connection.calls.fetch_add(1, Ordering::Relaxed);
-            if calls < EAGER_CALLS || calls.is_multiple_of(LATER_CALLS) {
+            // Two threads at once may count one call: an atomic addition would cost more than that is worth.
+            let calls = connection.calls.load(Ordering::Relaxed).wrapping_add(1);
+            connection.calls.store(calls, Ordering::Relaxed);
+            if is_look_due(calls) {
                 monitor::collect();
             }
         }
@@ -46,6 +48,12 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
         }
         Phase::Settled => {}
     }
+}
+
+/// Whether the call with this number since the offer looks for the response.
+fn is_look_due(calls: u32) -> bool {
+    let below = 1 << calls.checked_ilog2().unwrap_or(0);
+    calls.is_multiple_of((below / LOOKS).max(1))
 }
 
 /// Counts changes of direction. The lowest bit of `flips` is the direction of the last call.
@@ -77,6 +85,11 @@ fn offer_to_monitor(entry: Entry) {
     {
         connection.settle(Reason::Unsupported);
         return;
+    }
+    // An accepted socket has those of the one that listened.
+    let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
+    if timeouts.iter().any(|option| tcp::timeout(entry.fd, *option).is_some()) {
+        connection.has_timeouts.store(1, Ordering::Relaxed);
     }
     if !connection.advance(Phase::Fresh, Phase::Offered) {
         return;

@@ -19,7 +19,7 @@ pub const HEADER: usize = 4096;
 /// The length of the file, in bytes. It is sparse.
 pub const LENGTH: usize = HEADER + RECORDS * STRIDE;
 /// The first eight bytes of the file.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"lvrecs\0\x01");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"lvrecs\0\x02");
 
 /// What carries the bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -91,8 +91,10 @@ pub struct Counters {
     pub tcp_out: AtomicU64,
     /// Of the bytes through TCP, those after the trigger of the upgrade.
     pub tcp_late: AtomicU64,
-    /// Calls that moved bytes through rings.
-    pub messages: AtomicU64,
+    /// How often bytes were taken from a ring, and written to one.
+    pub taken: AtomicU64,
+    /// See `taken`.
+    pub written: AtomicU64,
     /// How often a call slept until the peer woke it.
     pub sleeps: AtomicU64,
     /// How often a call woke the peer.

@@ -69,6 +69,9 @@ impl Members {
 
     /// Where the member on a ring is whose registration still is the program's, and has this data.
     pub fn of_data(&self, data: u64) -> Option<usize> {
+        if self.counts.by_ring == 0 {
+            return None;
+        }
         let is_it = |place: &&usize| self.at(**place).is_some_and(Member::is_as_registered);
         self.by_data.get(&data)?.iter().find(is_it).copied()
     }

@@ -124,23 +124,26 @@ fn note_nonblocking(fd: c_int, nonblocking: bool) {
 /// See ioctl(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    let entry = table::find(fd);
     // SAFETY: as the program promises.
     let code = unsafe { real::ioctl(fd, request, argument) };
-    if request == libc::FIONREAD as c_ulong
-        && code == 0
-        && let Some((in_ring, tcp_too)) = entry.and_then(crate::stream::unread_in_ring)
-    {
+    const UNREAD: c_ulong = libc::FIONREAD as c_ulong;
+    const NONBLOCKING: c_ulong = libc::FIONBIO as c_ulong;
+    match request {
         // SAFETY: as the program promises: the argument is the address of a number.
-        let unread = unsafe { &mut *argument.cast::<c_int>() };
+        UNREAD if code == 0 => add_unread(fd, unsafe { &mut *argument.cast() }),
+        // SAFETY: as above.
+        NONBLOCKING if code == 0 => note_nonblocking(fd, unsafe { *argument.cast::<c_int>() } != 0),
+        _ => {}
+    }
+    code
+}
+
+/// Adds the unread bytes of a ring to those of TCP, or puts them in their place.
+fn add_unread(fd: c_int, unread: &mut c_int) {
+    if let Some((in_ring, tcp_too)) = table::find(fd).and_then(crate::stream::unread_in_ring) {
         let by_tcp = if tcp_too { *unread } else { 0 };
         *unread = c_int::try_from(in_ring).unwrap_or(c_int::MAX).saturating_add(by_tcp);
     }
-    if request == libc::FIONBIO as c_ulong && code == 0 && entry.is_some() {
-        // SAFETY: as the program promises: the argument is the address of a number.
-        note_nonblocking(fd, unsafe { *argument.cast::<c_int>() } != 0);
-    }
-    code
 }
 
 /// See fdopen(3): libc reads and writes by calls of its own.

@@ -120,6 +120,11 @@ unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: as the program promises.
+    if !unsafe { crate::poll::has_rings(count, [read, write, except]) } {
+        // SAFETY: as the program promises.
+        return unsafe { real::select(count, read, write, except, timeout) };
+    }
+    // SAFETY: as the program promises.
     let time = unsafe { timeout.as_ref() }
         .map(|time| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 });
     let pointer = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -156,7 +161,8 @@ unsafe extern "C-unwind" fn pselect(
 ) -> c_int {
     // SAFETY: as the program promises.
     let ready = unsafe {
-        after_time(timeout).ok().and_then(|deadline| {
+        let has_rings = crate::poll::has_rings(count, [read, write, except]);
+        has_rings.then(|| after_time(timeout).ok()).flatten().and_then(|deadline| {
             crate::poll::select(count, [read, write, except], Wait { deadline: || deadline, mask })
         })
     };

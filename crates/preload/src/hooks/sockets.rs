@@ -138,6 +138,12 @@ unsafe extern "C-unwind" fn setsockopt(
     if unsupported && let Some(entry) = table::find(fd) {
         demote::both(entry, levada_ring::records::Reason::Unsupported);
     }
+    if level == libc::SOL_SOCKET
+        && tcp::TIMEOUTS.contains(&name)
+        && let Some(entry) = table::find(fd)
+    {
+        entry.connection.has_timeouts.store(1, Ordering::Relaxed);
+    }
     // SAFETY: as the program promises.
     unsafe { real::setsockopt(fd, level, name, value, length) }
 }

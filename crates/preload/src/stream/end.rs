@@ -52,8 +52,11 @@ fn leave_finished_ring(entry: Entry) -> bool {
 /// ago. A program that reads without a pause looks a few hundred times a second.
 pub fn may_have_ended(connection: &Connection) -> bool {
     let now = spin::ticks();
-    connection.tcp_ended.load(Ordering::Relaxed) != 0
-        || connection.looked.swap(now, Ordering::Relaxed) != now
+    let is_due = connection.looked.load(Ordering::Relaxed) != now;
+    if is_due {
+        connection.looked.store(now, Ordering::Relaxed);
+    }
+    is_due || connection.tcp_ended.load(Ordering::Relaxed) != 0
 }
 
 /// Looks whether the peer has ended without a word in the ring. The inbound direction is back on TCP then, which says how.

@@ -11,7 +11,7 @@ use super::end::{append_from_tcp, ended, may_have_ended};
 use super::kernel::receive_in_kernel;
 use super::start::{get_ready, receive_at_the_start, take};
 use super::waiting::{Wait, deadline_of, sleep};
-use crate::connection::{Connection, Path, Phase};
+use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
 use crate::spin::Look;
 use crate::table::Entry;
@@ -129,7 +129,7 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
                 true => append_from_tcp(entry, pieces, flags, sink.done()),
                 false => sink.done(),
             };
-            return count_received(connection, flags, sink.done(), received);
+            return Outcome::Done(received.cast_signed());
         }
         if connection.read_shut.load(Ordering::Relaxed) != 0 {
             return Outcome::Done(0);
@@ -140,25 +140,13 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
             }
             continue;
         }
-        let deadline = *deadline.get_or_insert_with(|| deadline_of(entry.fd, libc::SO_RCVTIMEO));
+        let deadline = *deadline.get_or_insert_with(|| deadline_of(entry, libc::SO_RCVTIMEO));
         match wait_for_bytes(entry, deadline) {
             Wait::Again => {}
-            Wait::Over(_) if sink.done() > 0 => {
-                return count_received(connection, flags, sink.done(), sink.done());
-            }
+            Wait::Over(_) if sink.done() > 0 => return Outcome::Done(sink.done().cast_signed()),
             Wait::Over(number) => return Outcome::Done(errno::fail(number)),
         }
     }
-}
-
-/// Counts what came by the ring; the call returns all that was received.
-fn count_received(connection: &Connection, flags: c_int, by_ring: usize, all: usize) -> Outcome {
-    if flags & libc::MSG_PEEK == 0 {
-        let counters = &connection.record.counters;
-        counters.ring_in.fetch_add(by_ring as u64, Ordering::Relaxed);
-        counters.messages.fetch_add(1, Ordering::Relaxed);
-    }
-    Outcome::Done(all.cast_signed())
 }
 
 fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {

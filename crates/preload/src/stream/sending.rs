@@ -10,7 +10,7 @@ use libc::{c_int, iovec};
 use super::Outcome;
 use super::kernel::send_in_kernel;
 use super::waiting::{Wait, deadline_of, sleep};
-use crate::connection::{Connection, Outbound, Path, Phase};
+use crate::connection::{Outbound, Path, Phase};
 use crate::pieces::Pieces;
 use crate::spin::Look;
 use crate::table::Entry;
@@ -91,7 +91,11 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         if outbound.path() != Path::Ring || demote::reader_has_gone(&mut outbound) {
             return finish_in_kernel(entry, outbound, &mut source, nonblocking);
         }
+        let before = source.done();
         let result = source.drain(|piece| outbound.producer().push(piece));
+        if source.done() > before {
+            outbound.count(source.done() - before);
+        }
         let waiter = outbound.producer().publish();
         let grown = source.is_left() && memory::grow(connection, &mut outbound);
         drop(outbound);
@@ -100,7 +104,7 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         }
         waking::ring(connection, waiter);
         if !source.is_left() {
-            return count_sent(connection, source.done());
+            return Outcome::Done(source.done().cast_signed());
         }
         if grown {
             continue;
@@ -110,16 +114,18 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         }
         if nonblocking {
             return if source.done() > 0 {
-                count_sent(connection, source.done())
+                Outcome::Done(source.done().cast_signed())
             } else {
                 demote::forget_dead_reader(entry);
                 Outcome::Done(errno::fail(libc::EAGAIN))
             };
         }
-        let deadline = *deadline.get_or_insert_with(|| deadline_of(entry.fd, libc::SO_SNDTIMEO));
+        let deadline = *deadline.get_or_insert_with(|| deadline_of(entry, libc::SO_SNDTIMEO));
         match wait_for_room(entry, deadline) {
             Wait::Again => {}
-            Wait::Over(_) if source.done() > 0 => return count_sent(connection, source.done()),
+            Wait::Over(_) if source.done() > 0 => {
+                return Outcome::Done(source.done().cast_signed());
+            }
             Wait::Over(number) => return Outcome::Done(errno::fail(number)),
         }
     }
@@ -143,14 +149,7 @@ fn finish_in_kernel(
         let _ =
             source.drain(|piece| tcp::send_all(entry.fd, piece).then_some(piece.len()).ok_or(()));
     }
-    count_sent(entry.connection, source.done())
-}
-
-fn count_sent(connection: &Connection, sent: usize) -> Outcome {
-    let counters = &connection.record.counters;
-    counters.ring_out.fetch_add(sent as u64, Ordering::Relaxed);
-    counters.messages.fetch_add(1, Ordering::Relaxed);
-    Outcome::Done(sent as isize)
+    Outcome::Done(source.done().cast_signed())
 }
 
 fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {

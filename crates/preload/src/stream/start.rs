@@ -87,10 +87,6 @@ fn append_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, received: isiz
     let waiter = take(&mut inbound, &mut sink, flags).ok().flatten();
     drop(inbound);
     waking::ring(entry.connection, waiter);
-    let more = sink.done() as u64 - received.unsigned_abs() as u64;
-    if flags & libc::MSG_PEEK == 0 {
-        entry.connection.record.counters.ring_in.fetch_add(more, Ordering::Relaxed);
-    }
     append_from_tcp(entry, pieces, flags, sink.done()).cast_signed()
 }
 
@@ -101,34 +97,42 @@ fn all_of_tcp_has_come(entry: Entry) -> bool {
     tcp::arrived(entry.fd).is_some_and(|arrived| arrived >= position)
 }
 
-/// Takes bytes from the ring, or looks at them, or drops them, as the flags say.
+/// Takes bytes from the ring, or looks at them, or drops them, as the flags say. What is taken is counted.
 pub fn take(
     inbound: &mut Inbound<'_>,
     sink: &mut Sink<'_>,
     flags: c_int,
 ) -> Result<Option<Waiter>, Corrupt> {
     let peeks = flags & libc::MSG_PEEK != 0;
+    let before = sink.done();
     let mut skip = 0;
-    if flags & libc::MSG_TRUNC != 0 {
-        let mut scratch = [0; 4096];
-        return sink.skip(|length| {
-            let scratch = &mut scratch[..length.min(4096)];
-            if !peeks {
-                return inbound.consumer().read(scratch);
-            }
-            let length = inbound.consumer().peek(skip, scratch)?;
-            skip += length as u64;
-            Ok((length, None))
-        });
-    }
-    sink.fill(|piece| {
+    let next = |piece: &mut [u8]| {
         if !peeks {
             return inbound.consumer().read(piece);
         }
         let length = inbound.consumer().peek(skip, piece)?;
         skip += length as u64;
         Ok((length, None))
-    })
+    };
+    let waiter = match flags & libc::MSG_TRUNC {
+        0 => sink.fill(next)?,
+        _ => drop_bytes(sink, next)?,
+    };
+    if !peeks && sink.done() > before {
+        inbound.count(sink.done() - before);
+    }
+    Ok(waiter)
+}
+
+/// What [`Sink::fill`] does, without a buffer. Apart, for its buffer would be in the frame of each receive.
+#[cold]
+#[inline(never)]
+fn drop_bytes(
+    sink: &mut Sink<'_>,
+    mut next: impl FnMut(&mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt>,
+) -> Result<Option<Waiter>, Corrupt> {
+    let mut scratch = [0; 4096];
+    sink.skip(|length| next(&mut scratch[..length.min(4096)]))
 }
 
 /// The peer is in a call that ends soon. Should it have been killed there, its stream has ended.

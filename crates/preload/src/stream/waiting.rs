@@ -25,9 +25,12 @@ pub enum Wait {
     Over(c_int),
 }
 
-/// `None` for a wait without end.
-pub fn deadline_of(fd: c_int, option: c_int) -> Option<Instant> {
-    tcp::timeout(fd, option).and_then(|timeout| Instant::now().checked_add(timeout))
+/// When a wait that begins now ends, by SO_RCVTIMEO or SO_SNDTIMEO. `None` for a wait without end.
+pub fn deadline_of(entry: Entry, option: c_int) -> Option<Instant> {
+    if entry.connection.has_timeouts.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    tcp::timeout(entry.fd, option).and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
 /// Sleeps on a direction, unless `prepare` finds that there is something to do; `awake` follows.

@@ -66,7 +66,7 @@ pub struct Traffic {
     pub tcp_out: u64,
     /// Of the bytes through TCP, those after the trigger of the upgrade.
     pub tcp_late: u64,
-    /// Calls that moved bytes through rings.
+    /// How often bytes were taken from a ring, or written to one.
     pub messages: u64,
     /// How often a call slept until the peer woke it.
     pub sleeps: u64,
@@ -193,7 +193,8 @@ impl Traffic {
             tcp_in: word(bytes, offset_of!(Counters, tcp_in)),
             tcp_out: word(bytes, offset_of!(Counters, tcp_out)),
             tcp_late: word(bytes, offset_of!(Counters, tcp_late)),
-            messages: word(bytes, offset_of!(Counters, messages)),
+            messages: word(bytes, offset_of!(Counters, taken))
+                .saturating_add(word(bytes, offset_of!(Counters, written))),
             sleeps: word(bytes, offset_of!(Counters, sleeps)),
             wakeups: word(bytes, offset_of!(Counters, wakeups)),
         }

@@ -20,7 +20,7 @@ fn put(file: &OwnedFd, at: usize, words: &[u64]) {
 }
 
 /// The words of a record: mode and reason share the first.
-fn record(mode: u32, reason: u32, port: u64, traffic: [u64; 8]) -> Vec<u64> {
+fn record(mode: u32, reason: u32, port: u64, traffic: [u64; 9]) -> Vec<u64> {
     let mut first = [0; 8];
     first[..4].copy_from_slice(&mode.to_ne_bytes());
     first[4..].copy_from_slice(&reason.to_ne_bytes());
@@ -32,16 +32,17 @@ fn record(mode: u32, reason: u32, port: u64, traffic: [u64; 8]) -> Vec<u64> {
 #[test]
 fn reads_what_a_process_has_written() {
     let file = file(LENGTH);
-    put(&file, 8, &[1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    put(&file, 80, &[10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
-    put(&file, HEADER + STRIDE, &record(3, 0, 80, [20, 0, 0, 0, 0, 0, 0, 27]));
-    put(&file, HEADER + 2 * STRIDE, &record(0, 3, 81, [9; 8]));
-    put(&file, HEADER + (RECORDS - 1) * STRIDE, &record(4, 7, 0, [0; 8]));
+    put(&file, 8, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    put(&file, 88, &[10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+    put(&file, HEADER + STRIDE, &record(3, 0, 80, [20, 0, 0, 0, 0, 0, 5, 0, 27]));
+    put(&file, HEADER + 2 * STRIDE, &record(0, 3, 81, [9; 9]));
+    put(&file, HEADER + (RECORDS - 1) * STRIDE, &record(4, 7, 0, [0; 9]));
 
     let snapshot = Snapshot::read(&file).unwrap();
     assert_eq!(snapshot.closed.traffic.ring_in, 1);
-    assert_eq!(snapshot.closed.traffic.wakeups, 8);
-    assert_eq!(snapshot.closed.upgraded, 9);
+    assert_eq!(snapshot.closed.traffic.wakeups, 9);
+    assert_eq!(snapshot.closed.traffic.messages, 6 + 7);
+    assert_eq!(snapshot.closed.upgraded, 10);
     assert_eq!(snapshot.closed.reasons, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
     let [ring, last] = snapshot.connections[..] else { panic!("{snapshot:?}") };
     assert_eq!((ring.mode, ring.reason), (Mode::Ring, Reason::None));
@@ -49,7 +50,8 @@ fn reads_what_a_process_has_written() {
     assert_eq!(ring.remote, Some("[::1]:81".parse().unwrap()));
     assert_eq!((last.mode, last.reason, last.local), (Mode::Kernel, Reason::Handed, None));
     let sum = snapshot.traffic();
-    assert_eq!((sum.ring_in, sum.ring(), sum.tcp(), sum.wakeups), (21, 23, 7, 35));
+    assert_eq!((sum.ring_in, sum.ring(), sum.tcp(), sum.wakeups), (21, 23, 7, 36));
+    assert_eq!(sum.messages, 6 + 7 + 5);
 }
 
 #[test]
@@ -76,7 +78,7 @@ fn other_files_are_refused() {
     assert_eq!(refused(other), "other first bytes");
     for (mode, reason, why) in [(5, 0, "an unknown mode"), (1, 10, "an unknown reason")] {
         let file = file(LENGTH);
-        put(&file, HEADER, &record(mode, reason, 80, [0; 8]));
+        put(&file, HEADER, &record(mode, reason, 80, [0; 9]));
         assert_eq!(refused(file), why);
     }
     assert!(Snapshot::read(std::io::pipe().unwrap().0).is_err());
