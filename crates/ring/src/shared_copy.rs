@@ -26,22 +26,11 @@ pub(crate) unsafe fn copy_out(from: NonNull<u8>, bytes: &mut [u8]) {
     unsafe { copy(bytes.as_mut_ptr(), from.as_ptr(), bytes.len()) }
 }
 
-/// By one string instruction, which processors with fast short moves start in a few cycles.
 #[cfg(all(target_arch = "x86_64", not(sanitizer)))]
-#[allow(unsafe_code)]
-unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: as the caller of `copy_in` or `copy_out` promises. The instruction reads `length` bytes and writes as many;
-    // the direction flag is clear by the ABI, and flags are not changed.
-    unsafe {
-        std::arch::asm!(
-            "rep movsb",
-            inout("rcx") length => _,
-            inout("rdi") to => _,
-            inout("rsi") from => _,
-            options(nostack, preserves_flags)
-        );
-    }
-}
+mod x86_64;
+
+#[cfg(all(target_arch = "x86_64", not(sanitizer)))]
+use x86_64::copy;
 
 /// By volatile access to each byte, which sanitizers see.
 #[cfg(not(all(target_arch = "x86_64", not(sanitizer))))]
@@ -50,5 +39,36 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     for at in 0..length {
         // SAFETY: as the caller of `copy_in` or `copy_out` promises.
         unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_all_bytes_and_no_others() {
+        const ROOM: usize = 3 << 12;
+        let from: Vec<u8> = (0..ROOM).map(|at| (at * 7 % 251) as u8).collect();
+        let lengths = (0..200).chain([255, 256, 257, 2047, 2048, 2049, 4095, 4096, 4097]);
+        for length in lengths {
+            for (skip_to, skip_from) in [(0, 0), (1, 0), (16, 0), (63, 1), (64, 3), (4097, 4096)] {
+                let mut to = vec![0xee; ROOM];
+                let (start, end) = (skip_to, skip_to + length);
+                let expected = &from[skip_from..skip_from + length];
+                copy_to(&mut to[start..end], expected);
+                assert_eq!(&to[start..end], expected, "{length} bytes, {skip_to}, {skip_from}");
+                let others = to[..start].iter().chain(&to[end..]);
+                assert!(others.eq(vec![&0xee; ROOM - length]), "{length} bytes, {skip_to}");
+            }
+        }
+    }
+
+    /// `copy_out` differs in the types only.
+    #[allow(unsafe_code)]
+    fn copy_to(to: &mut [u8], from: &[u8]) {
+        let start = NonNull::new(to.as_mut_ptr()).unwrap();
+        // SAFETY: the buffer is as long as the bytes, which are others.
+        unsafe { copy_in(start, from) };
     }
 }

@@ -107,6 +107,12 @@ impl Members {
 
     /// Adds a member, in place of the one with this descriptor if there is one. It is looked at. Where it is.
     pub fn insert(&mut self, member: Member) -> usize {
+        if let Some(place) = self.of_registration(&member) {
+            // Programs change the events of one registration all the time: that must cost little.
+            self.change(place, |known| *known = Member { is_watched: known.is_watched, ..member });
+            self.watch(place);
+            return place;
+        }
         self.remove(member.entry.fd);
         let place = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
@@ -119,6 +125,13 @@ impl Members {
         self.all[place] = Some(Member { is_watched: false, ..member });
         self.watch(place);
         place
+    }
+
+    /// Where the member is that differs from this one in no more than its events, and in what was reported of them.
+    fn of_registration(&self, member: &Member) -> Option<usize> {
+        let place = self.of_descriptor(member.entry.fd)?;
+        let known = self.at(place)?;
+        (known.entry.number == member.entry.number && known.data == member.data).then_some(place)
     }
 
     /// Removes the member with a descriptor.
