@@ -3,10 +3,11 @@
 //! Where many are looked at, one that has had nothing for some rounds *rests*: it stays armed, so that its peer marks it and rings, and no
 //! round looks at it until then. So thousands of quiet connections cost nothing.
 
-use std::collections::HashMap;
 use std::hash::Hash;
 
 use libc::c_int;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::registry::Member;
 use crate::{readiness, waking};
@@ -16,15 +17,19 @@ const ROUNDS: u32 = 16;
 /// To look at so many costs less than their peers' marks and bells.
 const FEW: usize = 32;
 
-/// All of an epoll.
+/// Places of members. More than one has the same key only after dup(2).
+type Places = SmallVec<[usize; 2]>;
+
+/// All of an epoll. Some programs add and remove a connection for each message, so that must cost little. Its keys are the program's own:
+/// their hash need not resist an attacker.
 #[derive(Default)]
 pub struct Members {
     all: Vec<Option<Member>>,
     free: Vec<usize>,
-    by_descriptor: HashMap<c_int, usize>,
-    by_connection: HashMap<u32, Vec<usize>>,
+    by_descriptor: FxHashMap<c_int, usize>,
+    by_connection: FxHashMap<u32, Places>,
     /// By what the program gets back with an event.
-    by_data: HashMap<u64, Vec<usize>>,
+    by_data: FxHashMap<u64, Places>,
     /// The places of those that are looked at in each round.
     watched: Vec<usize>,
     counts: Counts,
@@ -63,7 +68,7 @@ impl Members {
     }
 
     /// Where the members of a connection are: one for each of its descriptors that is registered.
-    pub fn of_connection(&self, number: u32) -> Vec<usize> {
+    pub fn of_connection(&self, number: u32) -> Places {
         self.by_connection.get(&number).cloned().unwrap_or_default()
     }
 
@@ -108,7 +113,6 @@ impl Members {
     /// Adds a member, in place of the one with this descriptor if there is one. It is looked at. Where it is.
     pub fn insert(&mut self, member: Member) -> usize {
         if let Some(place) = self.of_registration(&member) {
-            // Programs change the events of one registration all the time: that must cost little.
             self.change(place, |known| *known = Member { is_watched: known.is_watched, ..member });
             self.watch(place);
             return place;
@@ -142,8 +146,9 @@ impl Members {
         self.counts.change(&member, |count| count.saturating_sub(1));
         remove_place(&mut self.by_connection, member.entry.number, place);
         remove_place(&mut self.by_data, member.data, place);
-        if member.is_watched {
-            self.watched.retain(|other| *other != place);
+        // The connection that was added last is often the one that is removed.
+        if let Some(at) = self.watched.iter().rposition(|other| *other == place) {
+            self.watched.remove(at);
         }
         Some(member)
     }
@@ -194,7 +199,7 @@ impl Members {
     }
 }
 
-fn remove_place<K: Eq + Hash>(places: &mut HashMap<K, Vec<usize>>, key: K, place: usize) {
+fn remove_place<K: Eq + Hash>(places: &mut FxHashMap<K, Places>, key: K, place: usize) {
     if let Some(all) = places.get_mut(&key) {
         all.retain(|other| *other != place);
         if all.is_empty() {
