@@ -133,7 +133,13 @@ pub const BREAKDOWN: Experiment = Experiment {
     condition: "pairs",
     values: &[1],
     few: &[1],
-    subjects: &[Subject::Tcp, Subject::TcpSpinning, Subject::FastSleeping, Subject::FastSpinning],
+    subjects: &[
+        Subject::Tcp,
+        Subject::TcpSpinning,
+        Subject::Fast,
+        Subject::FastSleeping,
+        Subject::FastSpinning,
+    ],
     run: breakdown::measure,
     metrics: &breakdown::METRICS,
     // Most of its connections are too short.

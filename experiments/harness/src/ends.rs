@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::io;
+use std::num::NonZero;
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,10 @@ use rustix::time::{ClockId, clock_gettime};
 /// # Errors
 /// The operating system's.
 pub fn pin(core: usize) -> io::Result<()> {
-    let cores = thread::available_parallelism()?.get();
+    // Counted once: the number is that of the cores which the calling thread may use, and a thread inherits the core that its parent is pinned to.
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let count = || thread::available_parallelism().map_or(1, NonZero::get);
+    let cores = CORES.get_or_init(count);
     let mut set = CpuSet::new();
     set.set(core % cores);
     Ok(sched_setaffinity(None, &set)?)

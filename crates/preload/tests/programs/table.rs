@@ -147,7 +147,7 @@ fn compile_echo(place: &Testbed) {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn static_echo(place: &Testbed, role: &str) -> Command {
+fn compiled_echo(place: &Testbed, role: &str) -> Command {
     command(place.path().join("echo"), &[role, &place.host, &place.port()])
 }
 
@@ -164,12 +164,16 @@ fn check_echo(_: &Testbed, output: &str) {
 const STATIC_SERVER: Service = Service {
     name: "a server that is linked statically",
     prepare: compile_echo,
-    server: |place| static_echo(place, "server"),
+    server: |place| compiled_echo(place, "server"),
     ready: None,
     stop: Signal::TERM,
     clients: &[
         Client { command: |place| python_echo(place, "client"), check: check_echo, is_long: false },
-        Client { command: |place| static_echo(place, "client"), check: check_echo, is_long: false },
+        Client {
+            command: |place| compiled_echo(place, "client"),
+            check: check_echo,
+            is_long: false,
+        },
     ],
 };
 
@@ -180,9 +184,48 @@ const STATIC_CLIENT: Service = Service {
     ready: None,
     stop: Signal::TERM,
     clients: &[
-        Client { command: |place| static_echo(place, "client"), check: check_echo, is_long: false },
+        Client {
+            command: |place| compiled_echo(place, "client"),
+            check: check_echo,
+            is_long: false,
+        },
         Client { command: |place| python_echo(place, "client"), check: check_echo, is_long: true },
     ],
+};
+
+/// Compiles the program in Go. With cgo it is linked dynamically, so that the library is loaded into it; without, statically.
+fn compile_go(place: &Testbed, cgo: bool) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/echo.go");
+    let mut compiler = command("go", &["build", "-o"]);
+    compiler.env("CGO_ENABLED", if cgo { "1" } else { "0" });
+    let made = compiler.arg(place.path().join("echo")).arg(source).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+const GO_CLIENTS: &[Client] = &[
+    Client { command: |place| python_echo(place, "client"), check: check_echo, is_long: false },
+    Client { command: |place| compiled_echo(place, "client"), check: check_echo, is_long: false },
+];
+
+const GO: Service = Service {
+    name: "a server in Go that is linked dynamically",
+    prepare: |place| compile_go(place, true),
+    server: |place| compiled_echo(place, "server"),
+    ready: None,
+    stop: Signal::TERM,
+    clients: GO_CLIENTS,
+};
+
+const STATIC_GO: Service = Service {
+    name: "a server in Go that is linked statically",
+    prepare: |place| compile_go(place, false),
+    ..GO
+};
+
+const GO_CLIENT: Service = Service {
+    name: "a server in Python for clients in Go",
+    prepare: |place| compile_go(place, true),
+    ..STATIC_CLIENT
 };
 
 fn redis_cli(place: &Testbed, arguments: &[&str]) -> Command {
@@ -436,6 +479,13 @@ fn node_and_libuv() {
 fn programs_that_are_linked_statically() {
     try_service(&STATIC_SERVER);
     try_service(&STATIC_CLIENT);
+}
+
+#[test]
+fn programs_in_go() {
+    try_service(&GO);
+    try_service(&STATIC_GO);
+    try_service(&GO_CLIENT);
 }
 
 #[test]
