@@ -1,6 +1,6 @@
 //! Compiles the files of `proto/` with protox, so that no `protoc` is needed.
 
-const FILES: [&str; 3] = ["levada.proto", "capability.proto", "catalogue.proto"];
+const FILES: [&str; 4] = ["levada.proto", "capability.proto", "catalogue.proto", "cluster.proto"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in FILES {

@@ -11,3 +11,4 @@ pub mod index;
 pub mod model;
 pub mod rethink;
 pub mod store;
+pub mod wire;

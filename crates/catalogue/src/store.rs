@@ -3,6 +3,7 @@
 //!
 //! A store is called from any thread, and a call may block: the embedded one blocks on the disk.
 
+pub mod cluster;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod embedded;
@@ -16,6 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use levada_core::{Digest, Identity, UnixTime};
+use tokio::sync::watch;
 
 use crate::model::{Draft, Key, Kind, Published, Version};
 
@@ -23,14 +25,14 @@ pub use error::StoreError;
 pub use limits::{MAX_PAGE, MAX_QUERY, MAX_WORDS};
 pub use none::NoStore;
 pub use types::{
-    Action, AuditEntry, Blob, Change, Collected, Event, Finding, Hit, Outboard, Outcome,
+    Action, AuditEntry, Blob, Change, Collected, Event, Finding, Hit, Lag, Outboard, Outcome,
     SearchCursor, Verified,
 };
 
 /// The published versions and their packages.
 ///
 /// A call that changes something is atomic and durable: the change is on disk when the call returns, and a call that fails has
-/// changed nothing. A published version never changes, except that it can be yanked.
+/// changed nothing, but for [`StoreError::Uncertain`]. A published version never changes, except that it can be yanked.
 pub trait Store: Send + Sync {
     /// Publishes `draft` if its version does not exist yet. [`Outcome::Same`] if an identical version exists, by any publisher;
     /// [`Outcome::Conflict`] if a different one does.
@@ -48,7 +50,7 @@ pub trait Store: Send + Sync {
     /// As [`Self::publish`] for each of `drafts` in order; faster if a store can write many at once.
     ///
     /// # Errors
-    /// The error of the first draft that fails; those before it may be published.
+    /// The error of the first draft that fails; others may be published.
     fn publish_all(
         &self,
         drafts: &[Draft],
@@ -56,6 +58,20 @@ pub trait Store: Send + Sync {
         now: UnixTime,
     ) -> Result<Vec<Outcome>, StoreError> {
         drafts.iter().map(|draft| self.publish(draft, by, now)).collect()
+    }
+
+    /// As [`Self::publish_all`], with a result for each of `drafts`: one that fails does not affect the others.
+    fn publish_each(
+        &self,
+        drafts: &[Draft],
+        by: Option<Identity>,
+        now: UnixTime,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        match self.publish_all(drafts, by, now) {
+            Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
+            // One of them failed the whole transaction.
+            Err(_) => drafts.iter().map(|draft| self.publish(draft, by, now)).collect(),
+        }
     }
 
     /// Yanks a version, or restores it if not `yanked`. A yanked version stays readable, and is never selected as the newest.
@@ -135,6 +151,17 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// The store failed.
     fn revision(&self) -> Result<u64, StoreError>;
+
+    /// The revision of the last change, of a store that others change, too: its receiver is notified of each. `None` if all changes
+    /// are made by this value.
+    fn followed(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// How far the store is behind those that it shares its changes with; `None` if there are none.
+    fn lag(&self) -> Option<Lag> {
+        None
+    }
 
     /// Starts the upload of a blob. It becomes visible as a whole when [`BlobWriter::finish`] returns. Identical contents are one
     /// blob.

@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // Helpers of tests, as in tests.
 
 mod child;
+#[cfg(feature = "engine-tests")]
+mod cluster;
 mod http;
 mod rethink;
 mod store;

@@ -8,3 +8,6 @@ mod kill;
 mod power_loss;
 mod scenario;
 mod support;
+
+#[cfg(feature = "engine-tests")]
+pub use support::in_full;

@@ -24,6 +24,8 @@ pub mod catalogue {
 
     /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor (1 MiB) and the other fields.
     pub const MAX_MESSAGE: usize = (1024 + 128) * 1024;
+    /// The longest [`Record`] of a catalogue on several nodes, in bytes.
+    pub const MAX_RECORD: usize = MAX_MESSAGE + 1024;
     /// The longest message with a part of a package, in bytes.
     pub const MAX_PART: usize = 64 * 1024;
 }

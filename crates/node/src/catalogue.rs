@@ -5,8 +5,9 @@ mod publish;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use levada_catalogue::store::StoreError;
+use levada_catalogue::store::cluster::ClusterStore;
 use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
+use levada_catalogue::store::{Store, StoreError};
 use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
 
@@ -18,6 +19,9 @@ use levada_client::home::Home;
 
 pub use publish::{ServiceDescriptor, service_of};
 pub(crate) use publish::{publish_elsewhere, publish_here};
+
+/// The folder of a replica, in that of the catalogue. A catalogue of this node alone may stay beside it.
+const REPLICA: &str = "replica";
 
 /// The folder of the catalogue of `home`.
 pub fn folder(home: &Home, config: &Config) -> PathBuf {
@@ -33,8 +37,15 @@ pub fn open(
     config: &Config,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<CatalogueHandle>, StoreError> {
-    let store = EmbeddedStore::open(&folder(home, config))?;
-    Ok(Arc::new(CatalogueHandle::new(Arc::new(store), clock)))
+    let folder = folder(home, config);
+    let store: Arc<dyn Store> = match &config.catalogue.engine {
+        None => Arc::new(EmbeddedStore::open(&folder)?),
+        Some(engine) => {
+            let options = engine.options(clock.clone())?;
+            Arc::new(ClusterStore::open(&folder.join(REPLICA), &options)?)
+        }
+    };
+    Ok(Arc::new(CatalogueHandle::new(store, clock)))
 }
 
 /// Opens the catalogue of a starting node: if the configuration enables it, a service needs it, or it exists already, because

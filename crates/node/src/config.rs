@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod duration;
+mod engine;
 mod error;
 mod forward;
 mod identify;
@@ -22,6 +23,7 @@ use reader::{Section, Value, read_file};
 
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
+pub use engine::Engine;
 pub use error::ConfigError;
 pub use forward::ForwardSource;
 pub use identify::IdentityRef;

@@ -12,9 +12,11 @@ mod collect;
 mod feed;
 mod files;
 mod inner;
+mod options;
 mod outboard;
 mod publish;
 mod read;
+pub(super) mod replica;
 mod reserve;
 mod row;
 mod search;
@@ -27,48 +29,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_core::{Clock, Digest, Identity, SystemClock, UnixTime};
-use levada_database::Database;
+use levada_core::{Digest, Identity, UnixTime};
 
 use super::{
     AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Outboard, Outcome, SearchCursor,
     Store, StoreError, Verified,
 };
 use crate::model::{Draft, Key, Kind, Published, Version};
-use blobs::Blobs;
-use inner::{CATALOGUE, Inner};
-use reserve::Reserve;
-use upload::Upload;
+use inner::CATALOGUE;
+
+pub(super) use inner::Inner;
+pub(super) use publish::is_same;
+pub(super) use upload::Upload;
 
 pub use blobs::FOLDER as BLOBS;
 pub use files::{Files, NewFile, SyncAll};
 pub use inner::DATABASE;
-
-/// How a store is opened.
-#[derive(Clone)]
-pub struct Options {
-    /// The time of an upload.
-    pub clock: Arc<dyn Clock>,
-    /// How many of the last changes are kept at least, for clients that follow them.
-    pub kept_changes: u64,
-    /// A simulated disk, for tests of disk failures; `None` for the real one.
-    pub disk: Option<Disk>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { clock: Arc::new(SystemClock), kept_changes: 65_536, disk: None }
-    }
-}
-
-/// A simulated disk.
-#[derive(Clone)]
-pub struct Disk {
-    /// The name of its virtual file system in SQLite.
-    pub vfs: &'static str,
-    /// Its files.
-    pub files: Arc<dyn Files>,
-}
+pub use options::{Disk, Options};
 
 /// A store in a folder. Clones share it; it is closed when the last clone and the last upload are dropped.
 #[derive(Clone)]
@@ -91,23 +68,7 @@ impl EmbeddedStore {
     /// # Errors
     /// As for [`Self::open`].
     pub fn open_with(folder: &Path, options: Options) -> Result<Self, StoreError> {
-        let path = folder.join(DATABASE);
-        let (database, files, reserve) = match options.disk {
-            None => {
-                let database = Database::open(&path, &CATALOGUE)?;
-                (database, files::operating_system(), Reserve::open(folder))
-            }
-            Some(disk) => {
-                let database = Database::open_with_vfs(&path, disk.vfs, &CATALOGUE)?;
-                (database, disk.files, Reserve::none())
-            }
-        };
-        // The lock on the database also protects the blobs: no other process writes them.
-        let blobs = Blobs::open(folder, files)?;
-        let Options { clock, kept_changes, .. } = options;
-        let inner = Inner { database, blobs, clock, kept_changes, reserve };
-        inner.sweep()?;
-        inner.repair_latest()?;
+        let inner = Inner::open(folder, DATABASE, &CATALOGUE, options)?;
         Ok(Self { inner: Arc::new(inner) })
     }
 

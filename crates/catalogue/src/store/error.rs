@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::limits::{MAX_QUERY, MAX_WORDS};
 use crate::model::{Key, ModelError, Version, digest_text};
 
-/// An error of a store. The failed call has changed nothing.
+/// An error of a store. The failed call has changed nothing, but for [`Self::Uncertain`].
 #[derive(Debug, Error)]
 pub enum StoreError {
     /// The disk is full; the stored data is unchanged.
@@ -81,6 +81,16 @@ pub enum StoreError {
         /// The revision of the last change.
         newest: u64,
     },
+    /// The engine of a catalogue on several nodes does not answer, or refuses. Nothing was changed.
+    #[error(
+        "the engine of this catalogue cannot be used: {0}; nothing was changed, and reading goes on: try again later"
+    )]
+    Unavailable(String),
+    /// The engine of a catalogue on several nodes has not said whether it made the change.
+    #[error(
+        "the engine of this catalogue has not answered, so this may be done or not: try again, which changes nothing if it is done"
+    )]
+    Uncertain,
     /// The query is too long.
     #[error("a query has at most {MAX_QUERY} bytes and {MAX_WORDS} words")]
     Query,

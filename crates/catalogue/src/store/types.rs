@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::time::Duration;
 
 use bytes::Bytes;
 use levada_core::{Digest, Hasher, Identity, UnixTime};
@@ -30,6 +31,14 @@ pub enum Blob {
 }
 
 impl Blob {
+    /// The length in bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::File(_, length) => *length,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
     /// Reads the whole blob: its SHA-256 and its length in bytes.
     ///
     /// # Errors
@@ -106,6 +115,29 @@ pub struct Change {
     pub version: Version,
     /// The kind of change.
     pub event: Event,
+}
+
+/// How far a store is behind those that it shares its changes with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// How many changes are known and not applied yet.
+    pub changes: u64,
+    /// Why no news arrives at the moment.
+    pub fault: Option<String>,
+    /// For how long none has.
+    pub away: Duration,
+}
+
+impl fmt::Display for Lag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.changes > 0 {
+            write!(f, "{} changes behind; ", self.changes)?;
+        }
+        match &self.fault {
+            Some(fault) => write!(f, "no news for {} s: {fault}", self.away.as_secs()),
+            None => f.write_str("following"),
+        }
+    }
 }
 
 /// The position behind a hit, where a search continues. The content is specific to the store.

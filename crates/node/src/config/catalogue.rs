@@ -8,6 +8,7 @@ use levada_catalogue::model::Kind;
 use levada_catalogue::rethink::PathType;
 
 use super::ConfigError;
+use super::engine::{self, Engine};
 use super::reader::{Section, Value};
 
 /// The catalogue of the node, and which of its objects are public.
@@ -17,6 +18,8 @@ pub struct Catalogue {
     pub wanted: Option<bool>,
     /// Its folder; `None` for the default in the home's state folder.
     pub folder: Option<PathBuf>,
+    /// Where its changes are kept, if several nodes share it.
+    pub engine: Option<Engine>,
     /// Whether the node publishes its services in it.
     pub services: bool,
     /// The objects that the HTTP port shows.
@@ -32,6 +35,7 @@ impl Default for Catalogue {
         Self {
             wanted: None,
             folder: None,
+            engine: None,
             services: true,
             open: Open::default(),
             hosts: Hosts::default(),
@@ -47,12 +51,25 @@ impl Catalogue {
         }
         let section =
             value.section_or("true, false, or a table such as { folder = \"/srv/catalogue\" }")?;
-        section.only(&["folder", "services", "open", "hosts", "forwarded_host", "default"])?;
+        section.only(&[
+            "folder",
+            "store",
+            "engine",
+            "services",
+            "open",
+            "hosts",
+            "forwarded_host",
+            "default",
+        ])?;
         let mut catalogue = Self { wanted: Some(true), ..Self::default() };
         let mut forwarded = false;
         for value in section.values() {
             match value.name() {
                 "folder" => catalogue.folder = Some(folder(&value)?),
+                "store" => catalogue.engine = Some(engine_of(&section, &value)?),
+                // Read with `store`.
+                "engine" if section.value("store").is_some() => {}
+                "engine" => return Err(value.wrong("it needs `store`, the servers")),
                 "services" => catalogue.services = value.flag()?,
                 "open" => catalogue.open = Open::only(value.each(pattern)?),
                 "hosts" => catalogue.hosts = hosts(&value)?,
@@ -99,9 +116,15 @@ fn object(value: &Value<'_>) -> Result<String, ConfigError> {
 }
 
 fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
-    const ALLOWED: &str = "the absolute path of a folder";
-    let path = PathBuf::from(value.text(ALLOWED)?);
-    if path.is_absolute() { Ok(path) } else { Err(value.not(ALLOWED)) }
+    value.absolute("the absolute path of a folder")
+}
+
+fn engine_of(section: &Section<'_>, store: &Value<'_>) -> Result<Engine, ConfigError> {
+    let engine = Engine::at(engine::servers(store)?);
+    match section.value("engine") {
+        Some(options) => engine.read(&options.section()?),
+        None => Ok(engine),
+    }
 }
 
 /// Reads NODE/SERVICE.
@@ -148,6 +171,27 @@ mod tests {
     }
 
     #[test]
+    fn several_nodes_share_a_catalogue_by_an_engine() {
+        let engine = |text: &str| parse(text).unwrap().catalogue.engine;
+        assert_eq!(engine("[catalogue]\nservices = true\n"), None);
+        let server = "nats://10.0.0.1:4222".to_owned();
+        let plain = Engine::at(vec![server.clone()]);
+        assert_eq!(engine("[catalogue]\nstore = 'nats://10.0.0.1:4222'\n"), Some(plain.clone()));
+        let text = "[catalogue]\nstore = ['nats://10.0.0.1:4222', 'tls://b']\n[catalogue.engine]\n\
+                    name = 'one'\nseed = '/etc/seed'\nauthorities = '/etc/ca.pem'\nreplicas = 1\ncache = 5\n";
+        let whole = Engine {
+            servers: vec![server, "tls://b".to_owned()],
+            name: "one".to_owned(),
+            seed: Some("/etc/seed".into()),
+            authorities: Some("/etc/ca.pem".into()),
+            replicas: 1,
+            cache: 5 << 20,
+            ..plain
+        };
+        assert_eq!(engine(text), Some(whole));
+    }
+
+    #[test]
     fn errors_have_positions() {
         for (text, place) in [
             ("catalogue = 1\n", "config.toml:1: key `catalogue`"),
@@ -155,6 +199,13 @@ mod tests {
             ("[catalogue]\ncolour = 1\n", "config.toml:2: key `catalogue.colour`"),
             ("[catalogue]\nopen = ['x']\n", "config.toml:2: key `catalogue.open[0]`"),
             ("[catalogue]\nhosts = ['a b']\n", "config.toml:2: key `catalogue.hosts`"),
+            ("[catalogue]\nstore = 'http://a'\n", "config.toml:2: key `catalogue.store`"),
+            ("[catalogue]\nstore = ['nats://u:p@a']\n", "config.toml:2: key `catalogue.store[0]`"),
+            ("[catalogue.engine]\nname = 'a'\n", "config.toml:1: key `catalogue.engine`"),
+            (
+                "[catalogue]\nstore = 'nats://a'\n[catalogue.engine]\nuser = 'a'\n",
+                "config.toml:4: key `catalogue.engine.user`",
+            ),
             ("catalogues = ['hub']\n", "config.toml:1: key `catalogues[0]`"),
         ] {
             let error = parse(text).unwrap_err().to_string();

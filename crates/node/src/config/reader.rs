@@ -103,6 +103,11 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// An error at the position of the table.
+    pub(super) fn wrong(&self, message: &str) -> ConfigError {
+        self.document.wrong(self.at, self.path.clone(), message.to_owned())
+    }
+
     /// The path of the file.
     pub(super) fn file(&self) -> &Path {
         self.document.file
@@ -202,6 +207,12 @@ impl<'a> Value<'a> {
 
     pub(super) fn text(&self, allowed: &str) -> Result<&'a str, ConfigError> {
         self.value.as_str().ok_or_else(|| self.not(allowed))
+    }
+
+    /// An absolute path.
+    pub(super) fn absolute(&self, allowed: &str) -> Result<PathBuf, ConfigError> {
+        let path = PathBuf::from(self.text(allowed)?);
+        if path.is_absolute() { Ok(path) } else { Err(self.not(allowed)) }
     }
 
     /// A string that `T` parses.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use levada_catalogue::http::{self, Counters, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
-use levada_catalogue::store::{NoStore, Store, StoreError};
+use levada_catalogue::store::{Lag, NoStore, Store, StoreError};
 use levada_services::catalogue::{CatalogueHandle, HandleError};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
@@ -186,7 +186,7 @@ impl Extra for Shared {
     fn answer(&self, path: &str) -> Option<Response> {
         let paths = &self.0;
         match path {
-            "/healthz" => Some(Response::text(200, PLAIN, "ok\n")),
+            "/healthz" => Some(Response::text(200, PLAIN, paths.health())),
             "/readyz" => Some(paths.ready()),
             "/metrics" => Some(Response::text(200, OPENMETRICS, paths.metrics())),
             _ => None,
@@ -210,6 +210,14 @@ impl Paths {
         }
     }
 
+    /// That the process answers; and of a catalogue that several nodes share, how far it is behind.
+    fn health(&self) -> String {
+        match self.node.catalogue.as_ref().and_then(|handle| handle.lag()) {
+            Some(lag) => format!("ok\ncatalogue: {lag}\n"),
+            None => "ok\n".to_owned(),
+        }
+    }
+
     fn metrics(&self) -> String {
         let node = &self.node;
         node.metrics.sessions.set(i64::try_from(node.sessions.count()).unwrap_or(i64::MAX));
@@ -221,6 +229,9 @@ impl Paths {
             text.truncate(text.strip_suffix(END).map_or(text.len(), str::len));
             // Writing to a String cannot fail.
             let _ = write_counters(&mut text, &site);
+            if let Some(lag) = node.catalogue.as_ref().and_then(|handle| handle.lag()) {
+                let _ = write_lag(&mut text, &lag);
+            }
             text.push_str(END);
         }
         text
@@ -254,4 +265,16 @@ fn write_counters(text: &mut String, site: &Site) -> std::fmt::Result {
         writeln!(text, "levada_catalogue_objects{{kind=\"{kind}\"}} {count}")?;
     }
     Ok(())
+}
+
+fn write_lag(text: &mut String, lag: &Lag) -> std::fmt::Result {
+    writeln!(text, "# HELP levada_catalogue_behind Changes that are known and not applied yet.")?;
+    writeln!(text, "# TYPE levada_catalogue_behind gauge")?;
+    writeln!(text, "levada_catalogue_behind {}", lag.changes)?;
+    writeln!(
+        text,
+        "# HELP levada_catalogue_away_seconds For how long the engine has had no news."
+    )?;
+    writeln!(text, "# TYPE levada_catalogue_away_seconds gauge")?;
+    writeln!(text, "levada_catalogue_away_seconds {}", lag.away.as_secs_f64())
 }

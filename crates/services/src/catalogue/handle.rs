@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use levada_catalogue::model::{Draft, Key, Version};
-use levada_catalogue::store::{Outcome, Store, StoreError};
+use levada_catalogue::store::{Lag, Outcome, Store, StoreError};
 use levada_core::{Clock, Identity, UnixTime};
 use tokio::sync::watch;
 
@@ -49,9 +49,15 @@ impl CatalogueHandle {
         Arc::strong_count(&self.store) == 1
     }
 
-    /// Receives the revision of each change made through this handle; 0 before the first.
+    /// Receives the revision of each change made through this handle, 0 before the first; or of each change of a store that others
+    /// change, too.
     pub fn changes(&self) -> watch::Receiver<u64> {
-        self.revision.subscribe()
+        self.store.followed().unwrap_or_else(|| self.revision.subscribe())
+    }
+
+    /// How far the catalogue is behind the nodes that it is shared with.
+    pub fn lag(&self) -> Option<Lag> {
+        self.store.lag()
     }
 
     /// The current time of the handle's clock.
@@ -93,12 +99,16 @@ impl CatalogueHandle {
         work: impl FnOnce(&dyn Store) -> Result<Outcome, StoreError> + Send + 'static,
     ) -> Result<Outcome, HandleError> {
         let revision = self.revision.clone();
-        self.low_priority(move |store| {
+        let work = move |store: &dyn Store| {
             let outcome = work(store)?;
             notify(&revision, outcome);
             Ok(outcome)
-        })
-        .await
+        };
+        // A store that is shared waits for others, and uses no processor meanwhile.
+        match self.store.followed() {
+            Some(_) => self.with(work).await,
+            None => self.low_priority(work).await,
+        }
     }
 
     /// Publishes `draft` on behalf of `by`, and notifies watchers.
@@ -129,11 +139,7 @@ impl CatalogueHandle {
         self.with(move |store| {
             let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
             store.add_blobs(&contents)?;
-            let outcomes: Vec<_> = match store.publish_all(&drafts, by, now) {
-                Ok(outcomes) => outcomes.into_iter().map(Ok).collect(),
-                // One draft failed the whole transaction. Publish each alone, so that only that draft fails.
-                Err(_) => drafts.iter().map(|draft| store.publish(draft, by, now)).collect(),
-            };
+            let outcomes = store.publish_each(&drafts, by, now);
             outcomes.iter().flatten().for_each(|outcome| notify(&revision, *outcome));
             Ok(outcomes)
         })

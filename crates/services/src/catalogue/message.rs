@@ -1,14 +1,13 @@
 //! Conversions between wire messages and the types of the catalogue, with all checks of received messages.
 
-use levada_catalogue::model::{
-    DescriptorSignature, Draft, Key, Kind, MAX_SIGNATURES, Package, Published, Version, VersionReq,
-};
+use levada_catalogue::model::{Kind, Published, Version, VersionReq};
 use levada_catalogue::store::{Action, AuditEntry, Change, StoreError};
 use levada_core::wire::catalogue::{self as wire, Cause, Failed};
-use levada_core::{Digest, Identity, UnixTime, sha256};
+use levada_core::{UnixTime, sha256};
 
-/// Length of an identity and its signature, in bytes.
-const SIGNATURE: usize = 32 + 64;
+pub(super) use levada_catalogue::wire::{digest, draft, identity, invalid, key, publish, version};
+use levada_catalogue::wire::{package, signatures, write_package, write_signatures};
+
 /// Maximum length of the name of an event or action, in bytes.
 const MAX_WORD: usize = 64;
 
@@ -36,28 +35,6 @@ impl VersionSelector {
         range.map_err(|error| {
             invalid(&format!("neither a version nor a range of versions: {error}"))
         })
-    }
-}
-
-/// The draft in a [`wire::Publish`]. [`Draft::check`] checks its limits.
-pub(super) fn draft(call: wire::Publish) -> Result<Draft, Failed> {
-    Ok(Draft {
-        key: key(&call.key)?,
-        version: version(&call.version)?,
-        descriptor: call.descriptor,
-        package: call.package.map(package).transpose()?,
-        signatures: signatures(&call.signatures)?,
-    })
-}
-
-/// The request that publishes `draft`.
-pub(super) fn publish(draft: &Draft) -> wire::Publish {
-    wire::Publish {
-        key: draft.key.to_string(),
-        version: draft.version.to_string(),
-        descriptor: draft.descriptor.clone(),
-        package: draft.package.as_ref().map(write_package),
-        signatures: write_signatures(&draft.signatures),
     }
 }
 
@@ -155,83 +132,12 @@ pub(super) fn logged(entry: AuditEntry) -> wire::Logged {
     }
 }
 
-/// Parses `TYPE/NAME`.
-pub(super) fn key(text: &str) -> Result<Key, Failed> {
-    text.parse::<Key>().map_err(|error| invalid(&error.to_string()))
-}
-
 /// A kind; `None` (all kinds) if the text is empty.
 pub(super) fn kind(text: &str) -> Result<Option<Kind>, Failed> {
     if text.is_empty() {
         return Ok(None);
     }
     text.parse::<Kind>().map(Some).map_err(|error| invalid(&error.to_string()))
-}
-
-pub(super) fn version(text: &str) -> Result<Version, Failed> {
-    if text.len() > levada_catalogue::model::MAX_VERSION {
-        return Err(invalid("the version is too long"));
-    }
-    Version::parse(text).map_err(|error| invalid(&format!("not a version: {error}")))
-}
-
-pub(super) fn digest(bytes: &[u8]) -> Result<Digest, Failed> {
-    bytes.try_into().map_err(|_| invalid("a digest has 32 bytes"))
-}
-
-/// An identity; `None` if `bytes` is empty.
-pub(super) fn identity(bytes: &[u8]) -> Result<Option<Identity>, Failed> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    Identity::try_from(bytes).map(Some).map_err(|error| invalid(&error.to_string()))
-}
-
-fn package(package: wire::Package) -> Result<Package, Failed> {
-    Ok(Package {
-        digest: digest(&package.digest)?,
-        length: package.length,
-        media_type: package.media_type,
-        description: package.description,
-    })
-}
-
-fn write_package(package: &Package) -> wire::Package {
-    wire::Package {
-        digest: package.digest.to_vec(),
-        length: package.length,
-        media_type: package.media_type.clone(),
-        description: package.description.clone(),
-    }
-}
-
-fn signatures(bytes: &[u8]) -> Result<Vec<DescriptorSignature>, Failed> {
-    let pieces = bytes.chunks_exact(SIGNATURE);
-    if !pieces.remainder().is_empty() || pieces.len() > MAX_SIGNATURES {
-        let text = format!("the signatures are malformed, or more than {MAX_SIGNATURES}");
-        return Err(invalid(&text));
-    }
-    let parse = |piece: &[u8]| {
-        let (identity, signature) = piece.split_first_chunk::<32>()?;
-        let signature = signature.try_into().ok()?;
-        Some(DescriptorSignature { identity: Identity::from_bytes(*identity), signature })
-    };
-    let signatures: Option<Vec<_>> = pieces.map(parse).collect();
-    signatures.ok_or_else(|| invalid("the signatures are malformed"))
-}
-
-fn write_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(signatures.len() * SIGNATURE);
-    for one in signatures {
-        bytes.extend_from_slice(one.identity.as_bytes());
-        bytes.extend_from_slice(&one.signature);
-    }
-    bytes
-}
-
-/// The request is invalid.
-pub(super) fn invalid(text: &str) -> Failed {
-    Failed::new(Cause::Invalid, text)
 }
 
 /// The object, version or package does not exist.
@@ -249,6 +155,7 @@ pub(super) fn failed(error: &StoreError) -> Option<Failed> {
         | StoreError::PackageLength { .. } => Cause::Invalid,
         StoreError::NoSuchBlob(_) | StoreError::NoSuchVersion { .. } => Cause::Unknown,
         StoreError::Compacted { .. } => Cause::Compacted,
+        StoreError::Unavailable(_) | StoreError::Uncertain => Cause::Away,
         StoreError::Full { .. } => {
             return Some(Failed::new(
                 Cause::Full,
@@ -262,6 +169,9 @@ pub(super) fn failed(error: &StoreError) -> Option<Failed> {
 
 #[cfg(test)]
 mod tests {
+    use levada_catalogue::model::{DescriptorSignature, Draft, Package};
+    use levada_core::Identity;
+
     use super::*;
 
     fn full_draft() -> Draft {

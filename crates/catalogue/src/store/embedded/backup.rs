@@ -10,8 +10,8 @@ use levada_core::Digest;
 use levada_database::{Database, file};
 use rusqlite::Connection;
 
-use super::blobs;
-use super::inner::{CATALOGUE, DATABASE, Inner};
+use super::inner::{DATABASE, Inner};
+use super::{blobs, replica};
 use crate::store::StoreError;
 
 /// How many revisions are skipped: more than the number of changes between a backup and its installation.
@@ -21,8 +21,13 @@ impl Inner {
     pub fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
         let path = to.join(DATABASE);
         self.database.snapshot(&path)?;
-        let copy = Database::open(&path, &CATALOGUE)?;
-        let digests = copy.write::<_, StoreError>(|tx| Ok(delete_unreferenced(tx)?))?;
+        let copy = Database::open(&path, self.kind)?;
+        let digests = copy.write::<_, StoreError>(|tx| {
+            if self.is_replica() {
+                replica::make_catalogue(tx)?;
+            }
+            Ok(delete_unreferenced(tx)?)
+        })?;
         drop(copy);
         let mut missing = Vec::new();
         for digest in digests {
@@ -35,7 +40,7 @@ impl Inner {
 
     /// Copies or links the file of a blob; false if it is missing. Files are never modified after they are placed, so a hard link
     /// is a copy.
-    fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<bool, StoreError> {
+    pub fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<bool, StoreError> {
         let from = self.blobs.path(digest);
         let to = blobs::path_in(&to.join(blobs::FOLDER), digest);
         to.parent().map_or(Ok(()), make_folder)?;

@@ -19,7 +19,7 @@ pub const FOLDER: &str = "blobs";
 pub(super) const TEMP: &str = "temp";
 
 /// The files of the blobs of a store.
-pub(super) struct Blobs {
+pub(in crate::store) struct Blobs {
     folder: PathBuf,
     pub files: Arc<dyn Files>,
     /// Locked shared while a file is moved to its path and its row is inserted; locked exclusively while files are compared with

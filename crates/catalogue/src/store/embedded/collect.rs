@@ -67,6 +67,18 @@ impl Inner {
         Ok(strays.map(|digest| self.blobs.path(&digest)).collect())
     }
 
+    /// The files of blobs that have a row, with their lengths in bytes.
+    pub fn files(&self) -> Result<Vec<(Digest, u64)>, StoreError> {
+        let mut files = Vec::new();
+        for number in self.blobs.shard_names()?.iter().filter_map(|name| blobs::number_of(name)) {
+            let names = self.blobs.names(&self.blobs.shard(number))?;
+            for digest in names.iter().filter_map(|name| blobs::digest_of(number, name)) {
+                files.extend(self.blobs.read(&digest)?.map(|blob| (digest, blob.length())));
+            }
+        }
+        Ok(files)
+    }
+
     /// Deletes the rows first, so that every row has a file.
     fn delete(
         &self,

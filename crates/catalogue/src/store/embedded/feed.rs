@@ -59,6 +59,14 @@ pub(super) fn next_revision(connection: &Connection) -> rusqlite::Result<u64> {
         .query_row([], |row| row::number(row, "revision"))
 }
 
+/// Takes over the revision of a change, which is higher than any before.
+pub(super) fn set_revision(connection: &Connection, revision: u64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("UPDATE store SET revision = ?1")?
+        .execute([row::from_number(revision)])
+        .map(drop)
+}
+
 /// Records a change of the version with the id `version`, and deletes the oldest changes if there are too many.
 pub(super) fn add(
     connection: &Connection,

@@ -1,6 +1,6 @@
 //! Publishing and yanking versions.
 
-use levada_core::{Digest, Identity, UnixTime, sha256};
+use levada_core::{Digest, Identity, UnixTime};
 use levada_database::Fault;
 use rusqlite::{Connection, OptionalExtension, named_params};
 
@@ -12,7 +12,7 @@ use crate::model::{Draft, Key, Published, Version};
 use crate::store::{Action, Event, Outcome, StoreError};
 
 /// A valid draft, with what is computed before the transaction.
-struct CheckedDraft<'a> {
+pub(super) struct CheckedDraft<'a> {
     draft: &'a Draft,
     digest: Digest,
     words: String,
@@ -21,8 +21,13 @@ struct CheckedDraft<'a> {
 impl<'a> CheckedDraft<'a> {
     fn check(draft: &'a Draft) -> Result<Self, StoreError> {
         draft.check()?;
-        let digest = sha256(&[&draft.descriptor]);
-        Ok(Self { draft, digest, words: words::of_version(&draft.key, &draft.descriptor) })
+        Ok(Self::of_valid(draft))
+    }
+
+    /// Of a draft that was checked before.
+    pub fn of_valid(draft: &'a Draft) -> Self {
+        let words = words::of_version(&draft.key, &draft.descriptor);
+        Self { draft, digest: draft.digest(), words }
     }
 }
 
@@ -80,10 +85,6 @@ impl Inner {
         by: Option<Identity>,
         now: UnixTime,
     ) -> Result<Outcome, StoreError> {
-        let (event, action) = match yanked {
-            true => (Event::Yanked, Action::Yank),
-            false => (Event::Unyanked, Action::Unyank),
-        };
         self.database.write(|tx| {
             let Some(found) = state(tx, key, version)? else {
                 let (key, version) = (key.clone(), version.clone());
@@ -93,16 +94,42 @@ impl Inner {
                 return Ok(Outcome::Same);
             }
             let revision = feed::next_revision(tx)?;
-            tx.prepare_cached("UPDATE version SET yanked = ?2, revision = ?3 WHERE id = ?1")?
-                .execute((found.id, yanked, row::from_number(revision)))?;
-            feed::add(tx, revision, found.id, event, self.kept_changes)?;
-            search::update_newest(tx, found.object, key)?;
-            let details =
-                Details { identity: by, key: Some(key), version: Some(version), text: "" };
-            audit::add(tx, action, "done", &details, now)?;
+            let change = Yank { key, version, yanked, revision };
+            set_yanked(tx, &found, &change, by, now, self.kept_changes)?;
             Ok(Outcome::Created(revision))
         })
     }
+}
+
+/// A change of whether a version is yanked.
+pub(super) struct Yank<'a> {
+    pub key: &'a Key,
+    pub version: &'a Version,
+    pub yanked: bool,
+    pub revision: u64,
+}
+
+/// Yanks a version or restores it, and adds it to the audit log.
+pub(super) fn set_yanked(
+    connection: &Connection,
+    found: &State,
+    change: &Yank,
+    by: Option<Identity>,
+    now: UnixTime,
+    kept_changes: u64,
+) -> rusqlite::Result<()> {
+    let Yank { key, version, yanked, revision } = *change;
+    let (event, action) = match yanked {
+        true => (Event::Yanked, Action::Yank),
+        false => (Event::Unyanked, Action::Unyank),
+    };
+    connection
+        .prepare_cached("UPDATE version SET yanked = ?2, revision = ?3 WHERE id = ?1")?
+        .execute((found.id, yanked, row::from_number(revision)))?;
+    feed::add(connection, revision, found.id, event, kept_changes)?;
+    search::update_newest(connection, found.object, key)?;
+    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
+    audit::add(connection, action, "done", &details, now)
 }
 
 fn add<'a>(
@@ -114,32 +141,56 @@ fn add<'a>(
     updates: &mut IndexUpdates<'a>,
 ) -> Result<Outcome, Fault<StoreError>> {
     let Draft { key, version, .. } = new.draft;
-    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
     if let Some(found) = read::find(connection, key, version)? {
-        if is_same(new, &found) {
+        if is_same(new.draft, &found) {
             return Ok(Outcome::Same);
         }
-        audit::add(connection, Action::Publish, "conflict", &details, now)?;
+        add_conflict(connection, key, version, by, now)?;
         return Ok(Outcome::Conflict);
     }
     check_package(connection, new.draft)?;
-    let (object, is_new) = object(connection, key)?;
     let revision = feed::next_revision(connection)?;
+    put(connection, new, revision, by, now, kept_changes, updates)?;
+    Ok(Outcome::Created(revision))
+}
+
+/// Adds a version that is new, as the change `revision`, and to the audit log.
+pub(super) fn put<'a>(
+    connection: &Connection,
+    new: &'a CheckedDraft,
+    revision: u64,
+    by: Option<Identity>,
+    now: UnixTime,
+    kept_changes: u64,
+    updates: &mut IndexUpdates<'a>,
+) -> rusqlite::Result<()> {
+    let Draft { key, version, .. } = new.draft;
+    let (object, is_new) = object(connection, key)?;
     let id = insert(connection, new, object, revision, by, now)?;
     feed::add(connection, revision, id, Event::Published, kept_changes)?;
     if search::set_if_newest(connection, object, id, version)? {
         updates.add(object, is_new, &new.words);
     }
-    audit::add(connection, Action::Publish, "done", &details, now)?;
-    Ok(Outcome::Created(revision))
+    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
+    audit::add(connection, Action::Publish, "done", &details, now)
+}
+
+/// Adds to the audit log that a version was refused because a different one exists.
+pub(super) fn add_conflict(
+    connection: &Connection,
+    key: &Key,
+    version: &Version,
+    by: Option<Identity>,
+    now: UnixTime,
+) -> rusqlite::Result<()> {
+    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
+    audit::add(connection, Action::Publish, "conflict", &details, now)
 }
 
 /// Whether the draft equals a published version. Publisher and time are not compared.
-fn is_same(new: &CheckedDraft, found: &Published) -> bool {
-    let draft = new.draft;
+pub(in crate::store) fn is_same(draft: &Draft, found: &Published) -> bool {
     let signature = |it: &crate::model::DescriptorSignature| (it.identity, it.signature);
-    found.digest == new.digest
-        && found.descriptor == draft.descriptor
+    found.descriptor == draft.descriptor
         && row::package_parts(found.package.as_ref()) == row::package_parts(draft.package.as_ref())
         && found.signatures.iter().map(signature).eq(draft.signatures.iter().map(signature))
 }
@@ -204,13 +255,19 @@ fn insert(
     })
 }
 
-struct State {
+/// The row of a version.
+pub(super) struct State {
     id: i64,
     object: i64,
-    yanked: bool,
+    pub yanked: bool,
 }
 
-fn state(connection: &Connection, key: &Key, version: &Version) -> rusqlite::Result<Option<State>> {
+/// The row of a version, if there is one.
+pub(super) fn state(
+    connection: &Connection,
+    key: &Key,
+    version: &Version,
+) -> rusqlite::Result<Option<State>> {
     let mut query = connection.prepare_cached(
         "SELECT version.id AS id, object, yanked FROM version JOIN object ON object.id = object
          WHERE kind = ?1 AND name = ?2 AND version.version = ?3",

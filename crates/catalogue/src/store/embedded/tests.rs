@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use levada_core::{ManualClock, sha256};
+use levada_core::{Clock, ManualClock, SystemClock, sha256};
 use levada_database::DatabaseError;
 use rusqlite::Connection;
 use tempfile::TempDir;

@@ -10,10 +10,10 @@ use levada_core::{Digest, Hasher, sha256};
 use super::files::NewFile;
 use super::inner::Inner;
 use super::row;
-use crate::store::{BlobWriter, StoreError};
+use crate::store::{Blob, BlobWriter, StoreError};
 
 /// A blob that is being uploaded.
-pub(super) struct Upload {
+pub(in crate::store) struct Upload {
     inner: Arc<Inner>,
     path: PathBuf,
     file: Box<dyn NewFile>,
@@ -37,6 +37,33 @@ impl Upload {
     fn failed(&self, error: io::Error) -> StoreError {
         StoreError::file(&self.path, error)
     }
+
+    /// Ends the upload: the digest and the length of what was written, which is on disk and has no name yet.
+    pub fn complete(&mut self, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError> {
+        if self.broken {
+            return Err(StoreError::Broken);
+        }
+        let found = std::mem::take(&mut self.hash).finish();
+        if let Some(expected) = expected.filter(|expected| **expected != found) {
+            return Err(StoreError::WrongDigest { expected: *expected, found });
+        }
+        self.file.sync().map_err(|error| self.failed(error))?;
+        Ok((found, self.length))
+    }
+
+    /// What was written, after [`Self::complete`].
+    pub fn content(&self) -> Result<Blob, StoreError> {
+        let content = self.inner.blobs.files.read(&self.path).transpose();
+        let missing = || Err(io::ErrorKind::NotFound.into());
+        content.unwrap_or_else(missing).map_err(|error| self.failed(error))
+    }
+
+    /// Makes it the content of the blob `digest`, after [`Self::complete`].
+    pub fn place(&mut self, digest: &Digest) -> Result<(), StoreError> {
+        self.inner.blobs.place(&self.path, digest)?;
+        self.moved = true;
+        Ok(())
+    }
 }
 
 impl BlobWriter for Upload {
@@ -54,23 +81,16 @@ impl BlobWriter for Upload {
     }
 
     fn finish(mut self: Box<Self>, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError> {
-        if self.broken {
-            return Err(StoreError::Broken);
-        }
-        let found = std::mem::take(&mut self.hash).finish();
-        if let Some(expected) = expected.filter(|expected| **expected != found) {
-            return Err(StoreError::WrongDigest { expected: *expected, found });
-        }
-        self.file.sync().map_err(|error| self.failed(error))?;
-        let placement = self.inner.blobs.lock_placement();
-        self.inner.blobs.place(&self.path, &found)?;
-        self.moved = true;
-        let recorded = self.inner.record_blobs([(&found, self.length)]);
+        let (found, length) = self.complete(expected)?;
+        let inner = Arc::clone(&self.inner);
+        let placement = inner.blobs.lock_placement();
+        self.place(&found)?;
+        let recorded = inner.record_blobs([(&found, length)]);
         drop(placement);
         if recorded.is_err() {
-            self.inner.remove_unrecorded(&found);
+            inner.remove_unrecorded(&found);
         }
-        recorded.map(|()| (found, self.length))
+        recorded.map(|()| (found, length))
     }
 }
 

@@ -196,7 +196,7 @@ fn failure(cause: Cause, text: &str) -> Failure {
         Cause::Unknown | Cause::Conflict | Cause::Compacted => Failure::new(NO, text),
         Cause::Denied => Failure::denied(format!("denied: {text}")),
         Cause::Invalid => Failure::new(USAGE, text),
-        Cause::Busy => Failure::new(UNREACHABLE, format!("unreachable: {text}")),
+        Cause::Busy | Cause::Away => Failure::new(UNREACHABLE, format!("unreachable: {text}")),
         Cause::Full | Cause::Broken | Cause::Unspecified => {
             Failure::local(format!("the catalogue failed: {text}"))
         }

@@ -1,0 +1,212 @@
+//! Follows the log: applies each of its records to the replica, in order and once.
+//!
+//! An ordered consumer of the client library stalls for 10 to 22 s when its server dies. This reader asks for heartbeats, and starts a
+//! new consumer behind the last applied record when one is missing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::push;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy};
+use async_nats::jetstream::message::Message;
+use async_nats::jetstream::stream::{Info, Stream};
+use futures_util::{FutureExt, StreamExt};
+use levada_core::{UnixTime, sha256};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::cache::Cache;
+use super::connect::unavailable;
+use super::engine::{Engine, RETRY_DELAY};
+use super::record;
+use crate::store::embedded::Inner;
+use crate::store::embedded::replica::{Applied, Entry};
+use crate::store::{Lag, StoreError};
+
+/// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that time without a message.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+/// How long the engine keeps a consumer without a reader.
+const INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest delay before a retry.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// How many records are applied at once.
+const BATCH: usize = 512;
+/// And how many bytes, about.
+const BATCH_BYTES: usize = 8 << 20;
+
+/// How far the replica is.
+#[derive(Clone, Debug, Default)]
+pub struct Position {
+    /// The last record that is applied.
+    pub applied: u64,
+    /// The last record that the log is known to have.
+    pub known: u64,
+    /// Why the log is not followed at the moment, and since when.
+    pub fault: Option<(String, Instant)>,
+}
+
+impl Position {
+    fn fail(&mut self, error: &StoreError) {
+        let since = self.fault.take().map_or_else(Instant::now, |(_, since)| since);
+        let text = match error {
+            StoreError::Unavailable(why) => why.clone(),
+            other => other.to_string(),
+        };
+        self.fault = Some((text, since));
+    }
+
+    /// How far the replica is behind.
+    pub fn lag(&self) -> Lag {
+        let (fault, away) = match &self.fault {
+            Some((fault, since)) => (Some(fault.clone()), since.elapsed()),
+            None => (None, Duration::ZERO),
+        };
+        Lag { changes: self.known.saturating_sub(self.applied), fault, away }
+    }
+}
+
+/// What applies the records of the log.
+pub struct Follower {
+    pub local: Arc<Inner>,
+    pub engine: Arc<Engine>,
+    pub cache: Arc<Mutex<Cache>>,
+    pub position: watch::Sender<Position>,
+    pub revision: watch::Sender<u64>,
+}
+
+impl Follower {
+    /// Follows the log, and starts again after each failure, until all receivers of the position are dropped.
+    pub async fn run(self) {
+        let run = async {
+            let mut delay = RETRY_DELAY;
+            loop {
+                let before = self.position.borrow().applied;
+                let Err(error) = self.follow().await else { continue };
+                tracing::debug!(%error, "the log of the catalogue is not followed");
+                self.position.send_modify(|position| position.fail(&error));
+                let has_progress = self.position.borrow().applied > before;
+                delay = if has_progress { RETRY_DELAY } else { MAX_RETRY_DELAY.min(delay * 2) };
+                sleep(delay).await;
+            }
+        };
+        tokio::select! {
+            () = run => {}
+            () = self.position.closed() => {}
+        }
+    }
+
+    /// Follows the log until a request fails or a heartbeat is missing.
+    async fn follow(&self) -> Result<(), StoreError> {
+        let applied = self.local.applied()?;
+        let applied = applied.ok_or_else(|| unavailable("the replica has no log"))?;
+        let (stream, known) = self.same_log(&applied).await?;
+        let config = push::Config {
+            deliver_subject: self.engine.client().new_inbox(),
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: applied.number + 1 },
+            ack_policy: AckPolicy::None,
+            flow_control: true,
+            idle_heartbeat: HEARTBEAT,
+            inactive_threshold: INACTIVE_TIMEOUT,
+            num_replicas: 1,
+            memory_storage: true,
+            ..push::Config::default()
+        };
+        let consumer = stream.create_consumer(config).await.map_err(|error| unavailable(&error))?;
+        let messages = consumer.messages().await.map_err(|error| unavailable(&error))?;
+        self.position.send_modify(|position| {
+            (position.known, position.fault) = (known.max(position.known), None);
+        });
+        self.read(messages).await
+    }
+
+    /// The log, and its last record. Fails if it is not the one that the replica repeats, or has lost records that are applied.
+    async fn same_log(&self, applied: &Applied) -> Result<(Stream<Info>, u64), StoreError> {
+        let (stream, log) = self.engine.log().await?;
+        let last = stream.cached_info().state.last_sequence;
+        let other = || {
+            let text = "the engine has another log than the replica of this node: remove the folder \
+                        `replica` of its catalogue, and start it again";
+            unavailable(text)
+        };
+        if log != applied.log || last < applied.number {
+            return Err(other());
+        }
+        if applied.number > 0 {
+            let record = stream.get_raw_message(applied.number).await;
+            let record = record.map_err(|error| unavailable(&error))?;
+            if sha256(&[&record.payload]) != applied.digest {
+                return Err(other());
+            }
+        }
+        Ok((stream, last))
+    }
+
+    async fn read(&self, mut messages: push::Messages) -> Result<(), StoreError> {
+        let mut delivered = 0;
+        loop {
+            let next = messages.next().await;
+            let first = next.ok_or_else(|| unavailable("the connection is closed"))?;
+            let mut entries = Vec::new();
+            let mut bytes = 0;
+            let mut next = Some(first);
+            while let Some(message) = next {
+                let message = message.map_err(|error| unavailable(&error))?;
+                bytes += message.payload.len();
+                entries.push(self.entry(&message, &mut delivered)?);
+                let is_full = entries.len() >= BATCH || bytes >= BATCH_BYTES;
+                next = if is_full { None } else { messages.next().now_or_never().flatten() };
+            }
+            self.apply(entries).await?;
+        }
+    }
+
+    /// Checks that no message is missing: the client library drops those that arrive faster than they are read.
+    fn entry(&self, message: &Message, delivered: &mut u64) -> Result<Entry, StoreError> {
+        let info = message.info().map_err(|error| unavailable(&error))?;
+        *delivered += 1;
+        if info.consumer_sequence != *delivered {
+            return Err(unavailable("records came faster than they could be applied"));
+        }
+        let newer = "the log has a record that this version does not know: install the version of the other nodes";
+        let record = record::from_bytes(&message.payload).ok_or_else(|| unavailable(newer))?;
+        let known = info.stream_sequence + info.pending;
+        self.position.send_if_modified(|position| {
+            let is_more = known > position.known;
+            position.known = position.known.max(known);
+            is_more
+        });
+        let time = UnixTime(u64::try_from(info.published.unix_timestamp()).unwrap_or(0));
+        let digest = sha256(&[&message.payload]);
+        Ok(Entry { number: info.stream_sequence, time, digest, record })
+    }
+
+    async fn apply(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
+        let Some(applied) = entries.last().map(|entry| entry.number) else { return Ok(()) };
+        let local = Arc::clone(&self.local);
+        let cache = Arc::clone(&self.cache);
+        let work = move || {
+            let deleted = local.apply(&entries)?;
+            let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+            deleted.iter().for_each(|digest| cache.remove(digest));
+            local.revision()
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        let revision = done.map_err(|error| unavailable(&error))??;
+        self.position.send_modify(|position| {
+            position.applied = applied;
+            position.known = position.known.max(applied);
+        });
+        self.revision.send_if_modified(|last| std::mem::replace(last, revision) != revision);
+        Ok(())
+    }
+}
+
+/// Waits until a record is applied; false if that takes too long.
+pub async fn reached(
+    position: &mut watch::Receiver<Position>,
+    number: u64,
+    limit: Duration,
+) -> bool {
+    let reached = position.wait_for(|position| position.applied >= number);
+    matches!(timeout(limit, reached).await, Ok(Ok(_)))
+}

@@ -1,0 +1,190 @@
+//! Publishing and yanking versions: a record in the log, which is refused if another one was faster.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, sleep};
+
+use super::connect::unavailable;
+use super::engine::{RETRY_DELAY, Write, WriteError};
+use super::inner::Cluster;
+use crate::model::{Draft, Key, Published, Version};
+use crate::store::embedded::is_same;
+use crate::store::embedded::replica::{Author, Record, Stored};
+use crate::store::{Outcome, StoreError};
+
+/// How many versions of one call are written at a time.
+const IN_FLIGHT: usize = 16;
+/// The delay before the next look at what was faster.
+const CATCH_UP_DELAY: Duration = Duration::from_millis(5);
+
+/// A change that is retried until it is decided, or for too long.
+pub struct Attempt {
+    until: Instant,
+    /// A record may have been written without an answer.
+    pub is_uncertain: bool,
+}
+
+impl Attempt {
+    pub fn begin(limit: Duration) -> Self {
+        Self { until: Instant::now() + limit, is_uncertain: false }
+    }
+
+    /// After a write: its number, or `None` to look what is there now, and to retry.
+    pub async fn next(
+        &mut self,
+        written: Result<u64, WriteError>,
+    ) -> Result<Option<u64>, StoreError> {
+        match written {
+            Ok(number) => return Ok(Some(number)),
+            Err(WriteError::Changed) => {}
+            Err(WriteError::Failed(error)) if !self.is_uncertain => return Err(error),
+            Err(WriteError::Failed(_) | WriteError::Retry) => sleep(RETRY_DELAY).await,
+            Err(WriteError::Uncertain) => self.is_uncertain = true,
+        }
+        match () {
+            () if Instant::now() < self.until => Ok(None),
+            () if self.is_uncertain => Err(StoreError::Uncertain),
+            () => Err(unavailable("it has no leader, or it is too busy")),
+        }
+    }
+}
+
+impl Cluster {
+    /// Publishes each of `drafts`.
+    pub async fn publish_each(
+        &self,
+        drafts: &[Draft],
+        author: Author,
+    ) -> Vec<Result<Outcome, StoreError>> {
+        // Of versions that share a package, only one would succeed at a time.
+        let has_packages = drafts.iter().any(|draft| draft.package.is_some());
+        let in_flight = if has_packages { 1 } else { IN_FLIGHT };
+        let each = stream::iter(drafts).map(|draft| self.publish(draft, author));
+        each.buffered(in_flight).collect().await
+    }
+
+    /// Publishes a draft.
+    pub async fn publish(&self, draft: &Draft, author: Author) -> Result<Outcome, StoreError> {
+        draft.check()?;
+        let mut attempt = Attempt::begin(self.write_timeout);
+        let record = Record::Published(draft.clone(), author);
+        let subject = self.engine.subjects.version(&draft.key, &draft.version);
+        loop {
+            if let Some(found) = self.local.get(&draft.key, &draft.version)? {
+                return self.compare(draft, &found, author, attempt.is_uncertain).await;
+            }
+            let write = Write { subject: subject.clone(), record: &record, expected: Some(0) };
+            let claimed = self.claim(draft)?;
+            let written = match &claimed {
+                None => self.engine.write(write).await,
+                Some((number, claim)) => {
+                    self.engine.write_both(self.claim_of(*number, claim), write).await
+                }
+            };
+            if let Some(number) = attempt.next(written).await? {
+                self.reached(number).await;
+                return Ok(Outcome::Created(number));
+            }
+            self.catch_up(&subject).await;
+            if let Some((_, Record::Stored(stored))) = &claimed {
+                self.catch_up(&self.engine.subjects.package(&stored.digest)).await;
+            }
+        }
+    }
+
+    /// Of a version that exists: whether it is the draft, or another one, which the audit log notes.
+    async fn compare(
+        &self,
+        draft: &Draft,
+        found: &Published,
+        author: Author,
+        is_uncertain: bool,
+    ) -> Result<Outcome, StoreError> {
+        let Author { identity, time } = author;
+        if is_same(draft, found) {
+            let is_own = is_uncertain && (found.publisher, found.published) == (identity, time);
+            return Ok(if is_own { Outcome::Created(found.revision) } else { Outcome::Same });
+        }
+        let (key, version) = (draft.key.clone(), draft.version.clone());
+        self.note(&Record::Conflict(key, version, author)).await?;
+        Ok(Outcome::Conflict)
+    }
+
+    /// The last record about the package of a draft, and the record that claims it.
+    fn claim(&self, draft: &Draft) -> Result<Option<(u64, Record)>, StoreError> {
+        let Some(package) = &draft.package else { return Ok(None) };
+        let digest = package.digest;
+        let found = self.local.stored(&digest)?;
+        let (number, stored) = found.ok_or(StoreError::NoSuchBlob(digest))?;
+        if stored.length != package.length {
+            let (claimed, found) = (package.length, stored.length);
+            return Err(StoreError::PackageLength { digest, claimed, found });
+        }
+        Ok(Some((number, Record::Stored(Stored { claim: true, ..stored }))))
+    }
+
+    fn claim_of<'a>(&self, number: u64, record: &'a Record) -> Write<'a> {
+        let subject = match record {
+            Record::Stored(stored) => self.engine.subjects.package(&stored.digest),
+            _ => self.engine.subjects.audit(),
+        };
+        Write { subject, record, expected: Some(number) }
+    }
+
+    /// Yanks a version, or restores it.
+    pub async fn yank(
+        &self,
+        key: &Key,
+        version: &Version,
+        yanked: bool,
+        author: Author,
+    ) -> Result<Outcome, StoreError> {
+        let mut attempt = Attempt::begin(self.write_timeout);
+        let (subject, record) = (
+            self.engine.subjects.version(key, version),
+            Record::Yanked { key: key.clone(), version: version.clone(), yanked, author },
+        );
+        loop {
+            let Some(found) = self.local.get(key, version)? else {
+                let (key, version) = (key.clone(), version.clone());
+                return Err(StoreError::NoSuchVersion { key, version });
+            };
+            if found.yanked == yanked {
+                let is_own = attempt.is_uncertain;
+                return Ok(if is_own { Outcome::Created(found.revision) } else { Outcome::Same });
+            }
+            let expected = Some(found.revision);
+            let write = Write { subject: subject.clone(), record: &record, expected };
+            let written = self.engine.write(write).await;
+            if let Some(number) = attempt.next(written).await? {
+                self.reached(number).await;
+                return Ok(Outcome::Created(number));
+            }
+            self.catch_up(&subject).await;
+        }
+    }
+
+    /// Writes a record that is only for the audit log. It may be there twice if the engine does not answer.
+    pub async fn note(&self, record: &Record) -> Result<(), StoreError> {
+        let mut attempt = Attempt::begin(self.write_timeout);
+        loop {
+            let subject = self.engine.subjects.audit();
+            let written = self.engine.write(Write { subject, record, expected: None }).await;
+            if let Some(number) = attempt.next(written).await? {
+                self.reached(number).await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits until the replica has the last record with a subject.
+    pub async fn catch_up(&self, subject: &str) {
+        // Without an answer, the next attempt fails.
+        if let Ok(number) = self.engine.last(subject).await {
+            self.reached(number).await;
+        }
+        // A record that was refused for another one may be ahead of what the leader shows.
+        sleep(CATCH_UP_DELAY).await;
+    }
+}

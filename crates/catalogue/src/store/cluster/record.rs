@@ -1,0 +1,206 @@
+//! Records as bytes (proto/cluster.proto), and their subjects.
+
+use data_encoding::HEXLOWER;
+use levada_core::wire::catalogue::record::{self as wire, Record as Message};
+use levada_core::wire::catalogue::{Failed, MAX_RECORD, Record as Envelope};
+use levada_core::wire::{decode_within, encode};
+use levada_core::{Digest, UnixTime, sha256};
+
+use crate::model::{Key, Version};
+use crate::store::embedded::replica::{Author, Record, Stored, UploadId};
+use crate::wire::{digest, draft, identity, invalid, key, publish, version};
+
+/// The bytes of a record.
+pub fn to_bytes(record: &Record) -> Vec<u8> {
+    encode(&Envelope { record: Some(to_message(record)) })
+}
+
+/// The record in bytes of the log. `None` if it is malformed, or written by a later version of this software.
+pub fn from_bytes(bytes: &[u8]) -> Option<Record> {
+    let envelope: Envelope = decode_within(bytes, MAX_RECORD).ok()?;
+    from_message(envelope.record?).ok()
+}
+
+fn to_message(record: &Record) -> Message {
+    match record {
+        Record::Published(draft, author) => Message::Published(wire::Published {
+            version: Some(publish(draft)),
+            author: Some(to_author(author)),
+        }),
+        Record::Yanked { key, version, yanked, author } => Message::Yanked(wire::Yanked {
+            key: key.to_string(),
+            version: version.to_string(),
+            back: !yanked,
+            author: Some(to_author(author)),
+        }),
+        Record::Conflict(key, version, author) => Message::Conflict(wire::Conflict {
+            key: key.to_string(),
+            version: version.to_string(),
+            author: Some(to_author(author)),
+        }),
+        Record::Stored(stored) => Message::Stored(wire::Stored {
+            digest: stored.digest.to_vec(),
+            length: stored.length,
+            upload: stored.upload.to_vec(),
+            claim: stored.claim,
+        }),
+        Record::Deleted(digest) => Message::Deleted(wire::Deleted { digest: digest.to_vec() }),
+        Record::Swept(packages, author) => {
+            Message::Swept(wire::Swept { packages: *packages, author: Some(to_author(author)) })
+        }
+    }
+}
+
+fn from_message(message: Message) -> Result<Record, Failed> {
+    Ok(match message {
+        Message::Published(it) => {
+            let draft = draft(it.version.ok_or_else(|| invalid("no version"))?)?;
+            draft.check().map_err(|error| invalid(&error.to_string()))?;
+            Record::Published(draft, from_author(it.author)?)
+        }
+        Message::Yanked(it) => Record::Yanked {
+            key: key(&it.key)?,
+            version: version(&it.version)?,
+            yanked: !it.back,
+            author: from_author(it.author)?,
+        },
+        Message::Conflict(it) => {
+            Record::Conflict(key(&it.key)?, version(&it.version)?, from_author(it.author)?)
+        }
+        Message::Stored(it) => Record::Stored(Stored {
+            digest: digest(&it.digest)?,
+            length: it.length,
+            upload: it.upload.try_into().map_err(|_| invalid("an upload has 16 bytes"))?,
+            claim: it.claim,
+        }),
+        Message::Deleted(it) => Record::Deleted(digest(&it.digest)?),
+        Message::Swept(it) => Record::Swept(it.packages, from_author(it.author)?),
+    })
+}
+
+fn to_author(author: &Author) -> wire::Author {
+    let identity = author.identity.map(|identity| identity.as_bytes().to_vec());
+    wire::Author { identity: identity.unwrap_or_default(), time: author.time.0 }
+}
+
+fn from_author(author: Option<wire::Author>) -> Result<Author, Failed> {
+    let author = author.ok_or_else(|| invalid("no author"))?;
+    Ok(Author { identity: identity(&author.identity)?, time: UnixTime(author.time) })
+}
+
+/// The subjects of a catalogue: those of its log, and those of the parts of packages.
+#[derive(Clone, Debug)]
+pub struct Subjects {
+    log: String,
+    parts: String,
+}
+
+impl Subjects {
+    /// Those of the catalogue `name`.
+    pub fn of(name: &str) -> Self {
+        Self { log: format!("levada.{name}.log"), parts: format!("levada.{name}.part") }
+    }
+
+    /// All of the log.
+    pub fn log(&self) -> String {
+        format!("{}.>", self.log)
+    }
+
+    /// All parts of packages.
+    pub fn parts(&self) -> String {
+        format!("{}.>", self.parts)
+    }
+
+    /// The records of a version. Its first one publishes it.
+    pub fn version(&self, key: &Key, version: &Version) -> String {
+        let name = sha256(&[key.to_string().as_bytes(), &[0], version.to_string().as_bytes()]);
+        format!("{}.version.{}", self.log, HEXLOWER.encode(&name))
+    }
+
+    /// The records of a package.
+    pub fn package(&self, digest: &Digest) -> String {
+        format!("{}.package.{}", self.log, HEXLOWER.encode(digest))
+    }
+
+    /// Records that are only for the audit log.
+    pub fn audit(&self) -> String {
+        format!("{}.audit", self.log)
+    }
+
+    /// A part of a package.
+    pub fn part(&self, digest: &Digest, upload: &UploadId, number: u64) -> String {
+        format!("{}.{number}", self.upload(digest, upload))
+    }
+
+    /// All parts of an upload.
+    pub fn upload_parts(&self, digest: &Digest, upload: &UploadId) -> String {
+        format!("{}.*", self.upload(digest, upload))
+    }
+
+    /// The first parts of all uploads.
+    pub fn first_parts(&self) -> String {
+        format!("{}.*.*.0", self.parts)
+    }
+
+    /// The upload that a part belongs to.
+    pub fn upload_of(&self, part: &str) -> Option<(Digest, UploadId)> {
+        let mut names = part.strip_prefix(&self.parts)?.split('.').skip(1);
+        let mut next = || HEXLOWER.decode(names.next()?.as_bytes()).ok();
+        Some((next()?.try_into().ok()?, next()?.try_into().ok()?))
+    }
+
+    fn upload(&self, digest: &Digest, upload: &UploadId) -> String {
+        format!("{}.{}.{}", self.parts, HEXLOWER.encode(digest), HEXLOWER.encode(upload))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance::{draft, package};
+    use levada_core::Identity;
+
+    #[test]
+    fn records_round_trip() {
+        let author = Author { identity: Some(Identity::from_bytes([7; 32])), time: UnixTime(5) };
+        let owner = Author { identity: None, ..author };
+        let mut whole = draft("hyperty/a", "1.0.0", r#"{"a":1}"#);
+        whole.package = Some(package([3; 32], 7));
+        let (key, version) = (whole.key.clone(), whole.version.clone());
+        let stored = Stored { digest: [1; 32], length: 9, upload: [2; 16], claim: true };
+        for record in [
+            Record::Published(whole, author),
+            Record::Yanked { key: key.clone(), version: version.clone(), yanked: true, author },
+            Record::Yanked { key: key.clone(), version: version.clone(), yanked: false, author },
+            Record::Conflict(key, version, owner),
+            Record::Stored(stored),
+            Record::Deleted([4; 32]),
+            Record::Swept(3, owner),
+        ] {
+            assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic() {
+        bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+            if let Some(record) = from_bytes(bytes) {
+                assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
+            }
+        });
+    }
+
+    #[test]
+    fn each_version_has_a_subject_of_its_own() {
+        let subjects = Subjects::of("a");
+        let of = |key: &str, version: &str| {
+            subjects.version(&key.parse().unwrap(), &version.parse().unwrap())
+        };
+        assert_ne!(of("hyperty/a", "1.0.0"), of("hyperty/a", "1.0.1"));
+        assert_ne!(of("hyperty/a", "1.0.0"), of("runtime/a", "1.0.0"));
+        assert!(of("hyperty/a", "1.0.0").starts_with("levada.a.log.version."));
+        let part = subjects.part(&[1; 32], &[2; 16], 7);
+        assert_eq!(subjects.upload_of(&part), Some(([1; 32], [2; 16])));
+        assert_eq!(Subjects::of("b").upload_of(&part), None);
+    }
+}

@@ -1,0 +1,320 @@
+//! A database that repeats what the log of a catalogue on several nodes says. Only records change it, in their order, so that all
+//! replicas are equal. Its folder of blobs is a cache: a blob with a row may have no file.
+
+use levada_core::{Digest, Identity, UnixTime};
+use levada_database::{Fault, Kind as DatabaseKind};
+use rusqlite::{Connection, OptionalExtension};
+
+use super::audit::{self, Details};
+use super::inner::{CATALOGUE, Inner};
+use super::publish::{self, CheckedDraft, Yank};
+use super::search::{self, IndexUpdates};
+use super::{feed, row};
+use crate::model::{Draft, Key, Version};
+use crate::store::{Action, StoreError};
+
+/// The name of the database in the replica's folder.
+pub const DATABASE: &str = "replica.db";
+
+pub(in crate::store) const REPLICA: DatabaseKind = DatabaseKind {
+    application_id: 0x4c76_7270, // "Lvrp"
+    migrations: &[
+        include_str!("schema/catalogue-1.sql"),
+        include_str!("schema/catalogue-2.sql"),
+        include_str!("schema/replica-1.sql"),
+    ],
+    ..CATALOGUE
+};
+
+/// Names the log of a catalogue; random.
+pub type LogId = [u8; 16];
+/// Names the parts of one upload; random.
+pub type UploadId = [u8; 16];
+
+/// Who did something, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// `None` for the owner.
+    pub identity: Option<Identity>,
+    /// By the clock of the node.
+    pub time: UnixTime,
+}
+
+/// A record of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A version was published.
+    Published(Draft, Author),
+    /// A version was yanked, or restored.
+    Yanked {
+        /// The object.
+        key: Key,
+        /// The version.
+        version: Version,
+        /// False if it was restored.
+        yanked: bool,
+        /// By whom.
+        author: Author,
+    },
+    /// A version was refused because a different one exists.
+    Conflict(Key, Version, Author),
+    /// The parts of a blob are stored.
+    Stored(Stored),
+    /// A blob is deleted.
+    Deleted(Digest),
+    /// So many blobs were deleted.
+    Swept(u64, Author),
+}
+
+/// A blob of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its digest.
+    pub digest: Digest,
+    /// Its length in bytes.
+    pub length: u64,
+    /// Where its parts are.
+    pub upload: UploadId,
+    /// Written with a version that refers to it; no new upload.
+    pub claim: bool,
+}
+
+/// A record, and where it is in the log.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its number: higher than that of all before.
+    pub number: u64,
+    /// When the engine received it.
+    pub time: UnixTime,
+    /// The SHA-256 of its bytes.
+    pub digest: Digest,
+    /// What it says.
+    pub record: Record,
+}
+
+/// How far a replica is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The log that it repeats.
+    pub log: LogId,
+    /// The last record that was applied; 0 before the first.
+    pub number: u64,
+    /// The SHA-256 of that record.
+    pub digest: Digest,
+    /// Whether the replica once had all of the log.
+    pub filled: bool,
+}
+
+/// Makes the copy of a replica an embedded store, for a backup.
+pub(super) fn make_catalogue(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch("DROP TABLE stored_blob; DROP TABLE replica;")?;
+    connection.pragma_update(None, "application_id", CATALOGUE.application_id)?;
+    connection.pragma_update(None, "user_version", CATALOGUE.migrations.len() as i64)
+}
+
+impl Inner {
+    /// Whether the database repeats a log.
+    pub fn is_replica(&self) -> bool {
+        self.kind.application_id == REPLICA.application_id
+    }
+
+    /// How far the replica is; `None` for a new database.
+    pub fn applied(&self) -> Result<Option<Applied>, StoreError> {
+        Ok(self.database.read(|connection| {
+            let mut query =
+                connection.prepare_cached("SELECT log, applied, last, filled FROM replica")?;
+            let found = query.query_row([], |row| {
+                Ok(Applied {
+                    log: row.get("log")?,
+                    number: row::number(row, "applied")?,
+                    digest: row.get("last")?,
+                    filled: row.get("filled")?,
+                })
+            });
+            found.optional()
+        })?)
+    }
+
+    /// Makes a new database the replica of `log`.
+    pub fn follow(&self, log: &LogId) -> Result<(), StoreError> {
+        self.database.write(|tx| {
+            let insert = "INSERT INTO replica (only, log, applied, last, filled)
+                          VALUES (1, ?1, 0, zeroblob(32), 0)";
+            tx.execute(insert, [log])?;
+            Ok(())
+        })
+    }
+
+    /// Notes that the replica has all of the log.
+    pub fn set_filled(&self) -> Result<(), StoreError> {
+        self.database.write(|tx| Ok(tx.execute("UPDATE replica SET filled = 1", []).map(drop)?))
+    }
+
+    /// The last record about a blob, and what it says.
+    pub fn stored(&self, digest: &Digest) -> Result<Option<(u64, Stored)>, StoreError> {
+        Ok(self.database.read(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT record, length, upload FROM stored_blob JOIN blob USING (digest)
+                 WHERE digest = ?1",
+            )?;
+            let found = query.query_row([digest], |row| {
+                let (length, upload) = (row::number(row, "length")?, row.get("upload")?);
+                let stored = Stored { digest: *digest, length, upload, claim: false };
+                Ok((row::number(row, "record")?, stored))
+            });
+            found.optional()
+        })?)
+    }
+
+    /// The blobs that no version refers to, and that were uploaded at `latest` at the latest; the last record about each.
+    pub fn garbage(&self, latest: UnixTime) -> Result<Vec<(Digest, u64)>, StoreError> {
+        Ok(self.database.read(|connection| {
+            let mut query = connection.prepare_cached(
+                "SELECT blob.digest AS digest, record FROM blob JOIN stored_blob USING (digest)
+                 WHERE stored <= ?1
+                   AND NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)",
+            )?;
+            let rows = query.query_map([row::from_time(latest)], |row| {
+                Ok((row.get("digest")?, row::number(row, "record")?))
+            })?;
+            rows.collect()
+        })?)
+    }
+
+    /// Repeats what the next records of the log say, in one transaction. The blobs that they have deleted.
+    pub fn apply(&self, entries: &[Entry]) -> Result<Vec<Digest>, StoreError> {
+        let Some(last) = entries.last() else { return Ok(Vec::new()) };
+        let drafts: Vec<Option<CheckedDraft>> = entries.iter().map(checked).collect();
+        let has_deletions = entries.iter().any(|it| matches!(it.record, Record::Deleted(_)));
+        // Between the deletion of a row and that of its file, no file is placed.
+        let _placement = has_deletions.then(|| self.blobs.lock_placement_exclusive());
+        let (replaced, deleted) = self.database.write::<_, StoreError>(|tx| {
+            let mut batch = Batch::new(tx, self.kept_changes);
+            for (entry, draft) in entries.iter().zip(&drafts) {
+                batch.apply(entry, draft.as_ref())?;
+            }
+            search::update(tx, &batch.words)?;
+            tx.prepare_cached("UPDATE replica SET applied = ?1, last = ?2")?
+                .execute((row::from_number(last.number), last.digest))?;
+            Ok((batch.replaced, batch.deleted))
+        })?;
+        self.blobs.count_replaced(replaced);
+        for digest in &deleted {
+            if let Err(error) = self.blobs.remove(&self.blobs.path(digest)) {
+                tracing::warn!(%error, "a deleted package is left until the next start");
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+fn checked(entry: &Entry) -> Option<CheckedDraft<'_>> {
+    match &entry.record {
+        Record::Published(draft, _) => Some(CheckedDraft::of_valid(draft)),
+        _ => None,
+    }
+}
+
+/// The records of one transaction.
+struct Batch<'a> {
+    connection: &'a Connection,
+    kept_changes: u64,
+    words: IndexUpdates<'a>,
+    replaced: u64,
+    deleted: Vec<Digest>,
+}
+
+type Done = Result<(), Fault<StoreError>>;
+
+impl<'a> Batch<'a> {
+    fn new(connection: &'a Connection, kept_changes: u64) -> Self {
+        let words = IndexUpdates::default();
+        Self { connection, kept_changes, words, replaced: 0, deleted: Vec::new() }
+    }
+
+    fn apply(&mut self, entry: &Entry, draft: Option<&'a CheckedDraft<'a>>) -> Done {
+        match &entry.record {
+            Record::Published(_, author) => match draft {
+                Some(draft) => self.publish(entry.number, draft, author),
+                None => Ok(()),
+            },
+            Record::Yanked { key, version, yanked, author } => {
+                let revision = entry.number;
+                self.yank(&Yank { key, version, yanked: *yanked, revision }, author)
+            }
+            Record::Conflict(key, version, Author { identity, time }) => {
+                Ok(publish::add_conflict(self.connection, key, version, *identity, *time)?)
+            }
+            Record::Stored(stored) => self.store(entry, stored),
+            Record::Deleted(digest) => self.delete(entry.number, digest),
+            Record::Swept(count, Author { identity, time }) => {
+                let text = format!("{count} blobs");
+                let details =
+                    Details { identity: *identity, key: None, version: None, text: &text };
+                Ok(audit::add(self.connection, Action::Collect, "done", &details, *time)?)
+            }
+        }
+    }
+
+    fn publish(&mut self, number: u64, new: &'a CheckedDraft<'a>, author: &Author) -> Done {
+        // The engine refuses a second record for a version.
+        feed::set_revision(self.connection, number)?;
+        let Author { identity, time } = *author;
+        let kept = self.kept_changes;
+        Ok(publish::put(self.connection, new, number, identity, time, kept, &mut self.words)?)
+    }
+
+    fn yank(&mut self, change: &Yank, author: &Author) -> Done {
+        let Some(found) = publish::state(self.connection, change.key, change.version)? else {
+            return Ok(());
+        };
+        if found.yanked == change.yanked {
+            return Ok(());
+        }
+        // A yank writes the words of its object at once: those that wait must be written before.
+        search::update(self.connection, &std::mem::take(&mut self.words))?;
+        feed::set_revision(self.connection, change.revision)?;
+        let Author { identity, time } = *author;
+        Ok(publish::set_yanked(self.connection, &found, change, identity, time, self.kept_changes)?)
+    }
+
+    fn store(&mut self, entry: &Entry, stored: &Stored) -> Done {
+        let Stored { digest, length, upload, claim } = stored;
+        let time = row::from_time(entry.time);
+        let mut again = self
+            .connection
+            .prepare_cached("UPDATE blob SET stored = max(stored, ?2) WHERE digest = ?1")?;
+        if again.execute((digest, time))? == 0 {
+            self.connection
+                .prepare_cached("INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)")?
+                .execute((digest, row::from_number(*length), time))?;
+        } else if !claim {
+            self.replaced += 1;
+        }
+        self.connection
+            .prepare_cached(
+                "INSERT OR REPLACE INTO stored_blob (digest, record, upload) VALUES (?1, ?2, ?3)",
+            )?
+            .execute((digest, row::from_number(entry.number), upload))?;
+        Ok(())
+    }
+
+    /// A version may have been published in one batch with the record that the deletion expected: the blob stays then.
+    fn delete(&mut self, number: u64, digest: &Digest) -> Done {
+        let deleted = self
+            .connection
+            .prepare_cached(
+                "DELETE FROM blob WHERE digest = ?1
+                 AND NOT EXISTS (SELECT 1 FROM version WHERE package = ?1)",
+            )?
+            .execute([digest])?;
+        if deleted > 0 {
+            self.deleted.push(*digest);
+            return Ok(());
+        }
+        self.connection
+            .prepare_cached("UPDATE stored_blob SET record = ?2 WHERE digest = ?1")?
+            .execute((digest, row::from_number(number)))?;
+        Ok(())
+    }
+}

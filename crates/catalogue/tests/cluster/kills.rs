@@ -1,0 +1,204 @@
+//! `kill -9` of servers of the engine and of nodes, while 16 threads publish on three nodes: nothing acknowledged is lost, nothing is
+//! published twice, and all nodes have the same changes in the same order.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use levada_catalogue::store::cluster::{ClusterStore, Options};
+use levada_catalogue::store::conformance::{NOW, draft};
+use levada_catalogue::store::{Change, Event, MAX_PAGE, Outcome, Store, StoreError};
+
+use super::engine::{Engine, until};
+use crate::child;
+use crate::store::in_full;
+
+/// The servers of the engine, the number of the node and of its run.
+const SERVERS: &str = "LEVADA_TEST_SERVERS";
+const NODE: &str = "LEVADA_TEST_NODE";
+const RUN: &str = "LEVADA_TEST_RUN";
+const NAME: &str = "kills";
+/// How many threads publish on each node.
+const PUBLISHERS: [usize; 3] = [6, 5, 5];
+
+/// A node. Each of its threads prints what was acknowledged, until the process is killed.
+fn publish_for_ever(folder: &Path) {
+    let get = |name| std::env::var(name).unwrap();
+    let servers = get(SERVERS).split(',').map(str::to_owned).collect();
+    let options = Options { servers, name: NAME.to_owned(), ..Options::default() };
+    let store = ClusterStore::open(&folder.join(get(NODE)), &options).unwrap();
+    let node: usize = get(NODE).parse().unwrap();
+    thread::scope(|scope| {
+        for publisher in 0..PUBLISHERS[node] {
+            let (store, name) = (&store, format!("{node}-{}-{publisher}", get(RUN)));
+            scope.spawn(move || publish(store, &name));
+        }
+    });
+}
+
+fn publish(store: &ClusterStore, name: &str) {
+    for n in 0.. {
+        // Each tenth version is one that the others publish, too, with another descriptor.
+        let key =
+            if n % 10 == 9 { format!("hyperty/of-all-{n}") } else { format!("hyperty/{name}-{n}") };
+        let whole = draft(&key, "1.0.0", &format!("{{\"by\":\"{name}\"}}"));
+        match store.publish(&whole, None, NOW) {
+            Ok(Outcome::Created(_)) => {
+                // The line break in front ends the unfinished line of the test harness.
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "\n@{key} {name}").and_then(|()| out.flush()).unwrap();
+            }
+            Ok(Outcome::Same | Outcome::Conflict) => {}
+            Err(StoreError::Unavailable(_) | StoreError::Uncertain) => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        // All changes are compared in the end.
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What the nodes printed: the key and the publisher of each version.
+type Acknowledged = Arc<Mutex<Vec<(String, String)>>>;
+
+/// The processes of the nodes.
+struct Nodes<'a> {
+    folder: &'a Path,
+    servers: String,
+    runs: usize,
+    acknowledged: Acknowledged,
+    children: Vec<Option<Child>>,
+}
+
+impl Nodes<'_> {
+    fn start(&mut self, number: usize) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let test = "killed_servers_and_nodes_lose_nothing_acknowledged";
+        child::configure(&mut command, module_path!(), test, self.folder);
+        self.runs += 1;
+        let mut child = command
+            .env(SERVERS, &self.servers)
+            .env(NODE, number.to_string())
+            .env(RUN, self.runs.to_string())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let acknowledged = Arc::clone(&self.acknowledged);
+        thread::spawn(move || {
+            for line in out.lines().map_while(Result::ok) {
+                if let Some((key, by)) = line.strip_prefix('@').and_then(|it| it.split_once(' ')) {
+                    acknowledged.lock().unwrap().push((key.to_owned(), by.to_owned()));
+                }
+            }
+        });
+        self.children[number] = Some(child);
+    }
+
+    fn kill(&mut self, number: usize) {
+        if let Some(mut child) = self.children[number].take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Waits until more is acknowledged.
+    fn await_progress(&self) {
+        let count = || self.acknowledged.lock().unwrap().len();
+        let before = count();
+        until("publishing goes on", || count() > before + 20);
+    }
+}
+
+impl Drop for Nodes<'_> {
+    fn drop(&mut self) {
+        (0..self.children.len()).for_each(|number| self.kill(number));
+    }
+}
+
+#[test]
+fn killed_servers_and_nodes_lose_nothing_acknowledged() {
+    if let Some(folder) = child::folder() {
+        return publish_for_ever(&folder);
+    }
+    let (kills, of_leader) = if in_full() { (50, 8) } else { (6, 1) };
+    let folder = tempfile::tempdir().unwrap();
+    let mut engine = Engine::start();
+    let options = engine.options(NAME);
+    drop(ClusterStore::open(&folder.path().join("new"), &options).unwrap());
+    let mut nodes = Nodes {
+        folder: folder.path(),
+        servers: options.servers.join(","),
+        runs: 0,
+        acknowledged: Acknowledged::default(),
+        children: vec![None, None, None],
+    };
+    (0..3).for_each(|number| nodes.start(number));
+    for kill in 0..kills {
+        nodes.await_progress();
+        if kill % 2 == 0 && kill >= 2 * of_leader {
+            let number = kill / 2 % 3;
+            nodes.kill(number);
+            nodes.start(number);
+            continue;
+        }
+        let mut leader = 0;
+        until("the servers agree", || match engine.leader(NAME) {
+            Some((found, true)) => {
+                leader = found;
+                true
+            }
+            _ => false,
+        });
+        let number = if kill % 2 == 0 { leader } else { (leader + 1 + kill / 2 % 2) % 3 };
+        engine.kill(number);
+        nodes.await_progress();
+        engine.start_one(number);
+    }
+    nodes.await_progress();
+    let acknowledged = Arc::clone(&nodes.acknowledged);
+    drop(nodes);
+    check(folder.path(), &options, &acknowledged.lock().unwrap());
+}
+
+/// Reads all changes from each node, and from a new one.
+fn check(folder: &Path, options: &Options, acknowledged: &[(String, String)]) {
+    let open = |name: &str| ClusterStore::open(&folder.join(name), options).unwrap();
+    let stores = ["0", "1", "2", "last"].map(open);
+    let newest = || stores.iter().map(|store| store.revision().unwrap());
+    until("the nodes are equal", || newest().min() == newest().max());
+    let [first, rest @ ..] = &stores;
+    let changes = all_changes(first);
+    rest.iter().for_each(|store| assert_eq!(all_changes(store), changes));
+    let mut published = BTreeSet::new();
+    for change in changes.iter().filter(|change| change.event == Event::Published) {
+        assert!(published.insert(change.key.clone()), "{} was published twice", change.key);
+    }
+    for (key, by) in acknowledged {
+        let whole = draft(key, "1.0.0", &format!("{{\"by\":\"{by}\"}}"));
+        for store in &stores {
+            let found = store.get(&whole.key, &whole.version).unwrap();
+            let found = found.unwrap_or_else(|| panic!("{key} was acknowledged and is missing"));
+            assert_eq!(found.descriptor, whole.descriptor, "{key} was acknowledged to another one");
+        }
+    }
+    eprintln!("{} acknowledged, {} published", acknowledged.len(), published.len());
+    assert!(published.len() >= acknowledged.len());
+}
+
+fn all_changes(store: &ClusterStore) -> Vec<Change> {
+    let mut all: Vec<Change> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |change| change.revision);
+        let page = store.changes(after, MAX_PAGE).unwrap();
+        if page.is_empty() {
+            return all;
+        }
+        all.extend(page);
+    }
+}
