@@ -78,8 +78,11 @@ impl Cluster {
             let claimed = self.claim(draft)?;
             let written = match &claimed {
                 None => self.engine.write(write).await,
-                Some((number, claim)) => {
-                    self.engine.write_both(self.claim_of(*number, claim), write).await
+                Some((number, stored)) => {
+                    let record = Record::Stored(*stored);
+                    let subject = self.engine.subjects.package(&stored.digest);
+                    let claim = Write { subject, record: &record, expected: Some(*number) };
+                    self.engine.write_both(claim, write).await
                 }
             };
             if let Some(number) = attempt.next(written).await? {
@@ -87,7 +90,7 @@ impl Cluster {
                 return Ok(Outcome::Created(number));
             }
             self.catch_up(&subject).await;
-            if let Some((_, Record::Stored(stored))) = &claimed {
+            if let Some((_, stored)) = &claimed {
                 self.catch_up(&self.engine.subjects.package(&stored.digest)).await;
             }
         }
@@ -111,8 +114,8 @@ impl Cluster {
         Ok(Outcome::Conflict)
     }
 
-    /// The last record about the package of a draft, and the record that claims it.
-    fn claim(&self, draft: &Draft) -> Result<Option<(u64, Record)>, StoreError> {
+    /// The last record about the package of a draft, and what claims it.
+    fn claim(&self, draft: &Draft) -> Result<Option<(u64, Stored)>, StoreError> {
         let Some(package) = &draft.package else { return Ok(None) };
         let digest = package.digest;
         let found = self.local.stored(&digest)?;
@@ -121,15 +124,7 @@ impl Cluster {
             let (claimed, found) = (package.length, stored.length);
             return Err(StoreError::PackageLength { digest, claimed, found });
         }
-        Ok(Some((number, Record::Stored(Stored { claim: true, ..stored }))))
-    }
-
-    fn claim_of<'a>(&self, number: u64, record: &'a Record) -> Write<'a> {
-        let subject = match record {
-            Record::Stored(stored) => self.engine.subjects.package(&stored.digest),
-            _ => self.engine.subjects.audit(),
-        };
-        Write { subject, record, expected: Some(number) }
+        Ok(Some((number, Stored { claim: true, ..stored })))
     }
 
     /// Yanks a version, or restores it.

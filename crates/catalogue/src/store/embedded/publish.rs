@@ -10,6 +10,7 @@ use super::search::IndexUpdates;
 use super::{audit, feed, read, row, search, words};
 use crate::model::{Draft, Key, Published, Version};
 use crate::store::{Action, Event, Outcome, StoreError};
+use crate::wire::write_signatures;
 
 /// A valid draft, with what is computed before the transaction.
 pub(super) struct CheckedDraft<'a> {
@@ -250,7 +251,7 @@ fn insert(
         ":package": package.map(|package| package.digest),
         ":package_type": package.map(|package| &package.media_type),
         ":package_description": package.map(|package| &package.description),
-        ":signatures": row::from_signatures(&draft.signatures),
+        ":signatures": write_signatures(&draft.signatures),
         ":descriptor": draft.descriptor,
     })
 }

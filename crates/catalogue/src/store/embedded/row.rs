@@ -101,11 +101,6 @@ fn package(row: &Row) -> rusqlite::Result<Option<Package>> {
     }))
 }
 
-pub(super) fn from_signatures(signatures: &[DescriptorSignature]) -> Vec<u8> {
-    let parts = signatures.iter().flat_map(|it| [&it.identity.as_bytes()[..], &it.signature[..]]);
-    parts.collect::<Vec<_>>().concat()
-}
-
 /// The schema checks that the length is a multiple of [`SIGNATURE`].
 fn signatures(bytes: &[u8]) -> Vec<DescriptorSignature> {
     let one = |bytes: &[u8]| {
