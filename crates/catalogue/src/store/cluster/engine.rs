@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::header::{NATS_BATCH_COMMIT, NATS_BATCH_ID, NATS_BATCH_SEQUENCE};
 use async_nats::header::{NATS_BATCH_COMMIT_FINAL, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE};
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{
@@ -152,7 +153,6 @@ impl Engine {
 
     /// The uploads that have a first part.
     pub async fn uploads(&self) -> Result<Vec<(Digest, UploadId)>, StoreError> {
-        check(&self.parts_client)?;
         let stream = self.parts().await?;
         let info = stream.info_with_subjects(self.subjects.first_parts()).await;
         let mut info = info.map_err(|error| unavailable(&error))?;
@@ -171,11 +171,8 @@ impl Engine {
         upload: &UploadId,
     ) -> Result<Option<UnixTime>, StoreError> {
         let subject = self.subjects.part(digest, upload, 0);
-        match self.parts().await?.get_last_raw_message_by_subject(&subject).await {
-            Ok(part) => Ok(Some(UnixTime(u64::try_from(part.time.unix_timestamp()).unwrap_or(0)))),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
-            Err(error) => Err(unavailable(&error)),
-        }
+        let part = last_message(&self.parts().await?, &subject).await?;
+        Ok(part.map(|part| UnixTime(u64::try_from(part.time.unix_timestamp()).unwrap_or(0))))
     }
 
     /// Stores a part of a package. It may be stored again.
@@ -224,11 +221,19 @@ impl Engine {
         check(&self.client)?;
         let stream = self.context.get_stream_no_info(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
-        match stream.get_last_raw_message_by_subject(subject).await {
-            Ok(message) => Ok(message.sequence),
-            Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(0),
-            Err(error) => Err(unavailable(&error)),
-        }
+        Ok(last_message(&stream, subject).await?.map_or(0, |message| message.sequence))
+    }
+}
+
+/// The last message with a subject, as the leader knows it.
+async fn last_message(
+    stream: &Stream<()>,
+    subject: &str,
+) -> Result<Option<StreamMessage>, StoreError> {
+    match stream.get_last_raw_message_by_subject(subject).await {
+        Ok(message) => Ok(Some(message)),
+        Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
+        Err(error) => Err(unavailable(&error)),
     }
 }
 

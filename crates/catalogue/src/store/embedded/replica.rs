@@ -9,7 +9,7 @@ use super::audit::{self, Details};
 use super::inner::{CATALOGUE, Inner};
 use super::publish::{self, CheckedDraft, Yank};
 use super::search::{self, IndexUpdates};
-use super::{feed, row};
+use super::{feed, row, upload};
 use crate::model::{Draft, Key, Version};
 use crate::store::{Action, StoreError};
 
@@ -279,23 +279,16 @@ impl<'a> Batch<'a> {
     }
 
     fn store(&mut self, entry: &Entry, stored: &Stored) -> Done {
-        let Stored { digest, length, upload, claim } = stored;
+        let Stored { digest, length, upload: id, claim } = stored;
         let time = row::from_time(entry.time);
-        let mut again = self
-            .connection
-            .prepare_cached("UPDATE blob SET stored = max(stored, ?2) WHERE digest = ?1")?;
-        if again.execute((digest, time))? == 0 {
-            self.connection
-                .prepare_cached("INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)")?
-                .execute((digest, row::from_number(*length), time))?;
-        } else if !claim {
+        if upload::record_blob(self.connection, digest, *length, time)? && !claim {
             self.replaced += 1;
         }
         self.connection
             .prepare_cached(
                 "INSERT OR REPLACE INTO stored_blob (digest, record, upload) VALUES (?1, ?2, ?3)",
             )?
-            .execute((digest, row::from_number(entry.number), upload))?;
+            .execute((digest, row::from_number(entry.number), id))?;
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use levada_core::{Digest, Hasher, sha256};
+use rusqlite::Connection;
 
 use super::files::NewFile;
 use super::inner::Inner;
@@ -154,17 +155,9 @@ impl Inner {
     ) -> Result<(), StoreError> {
         let stored = row::from_time(self.clock.now());
         let replaced = self.database.write::<_, StoreError>(|tx| {
-            // A new upload restarts the grace period; a clock that was set back does not shorten it.
-            let mut again =
-                tx.prepare_cached("UPDATE blob SET stored = max(stored, ?2) WHERE digest = ?1")?;
-            let mut insert =
-                tx.prepare_cached("INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)")?;
             let mut replaced = 0;
             for (digest, length) in blobs {
-                match again.execute((digest, stored))? {
-                    0 => drop(insert.execute((digest, row::from_number(length), stored))?),
-                    _ => replaced += 1,
-                }
+                replaced += u64::from(record_blob(tx, digest, length, stored)?);
             }
             Ok(replaced)
         })?;
@@ -180,4 +173,23 @@ impl Inner {
             let _ = self.blobs.remove(&self.blobs.path(digest));
         }
     }
+}
+
+/// Records that a blob is stored at the time `stored`. Whether it was before.
+pub(super) fn record_blob(
+    connection: &Connection,
+    digest: &Digest,
+    length: u64,
+    stored: i64,
+) -> rusqlite::Result<bool> {
+    // A new upload restarts the grace period; a clock that was set back does not shorten it.
+    let again = connection
+        .prepare_cached("UPDATE blob SET stored = max(stored, ?2) WHERE digest = ?1")?
+        .execute((digest, stored))?;
+    if again == 0 {
+        connection
+            .prepare_cached("INSERT INTO blob (digest, length, stored) VALUES (?1, ?2, ?3)")?
+            .execute((digest, row::from_number(length), stored))?;
+    }
+    Ok(again > 0)
 }
