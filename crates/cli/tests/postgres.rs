@@ -206,8 +206,8 @@ impl Drop for Fast {
     }
 }
 
-/// The part of all bytes that rings carry at least. They carry 99 % when nothing else runs; here many programs do.
-const LEAST: f64 = 0.5;
+/// The part of all bytes that rings carry at least.
+const LEAST: f64 = 0.9;
 
 #[test]
 fn pgbench_works_over_fast_sockets() {
@@ -227,12 +227,19 @@ fn pgbench_works_over_fast_sockets() {
         String::from_utf8(output.stdout).unwrap()
     };
     pgbench(&["-i", "-q", "-s", "1"]);
-    for transactions in [&["-t", "300"][..], &["-S", "-M", "prepared", "-t", "3000"]] {
-        let printed = pgbench(&[&["-n", "-c", "4", "-j", "2"], transactions].concat());
-        assert!(printed.contains("number of failed transactions: 0 "), "{printed}");
-        let stats: serde_json::Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
-        let share = stats["ring_share"].as_f64().unwrap();
-        eprintln!("{transactions:?}: {share} of all bytes through rings");
-        assert!(share >= LEAST, "{stats}");
+    for (mode, transactions) in [(&[][..], 300), (&["-S", "-M", "prepared"], 3000)] {
+        let share_of = |transactions: u32| {
+            let count = transactions.to_string();
+            let printed = pgbench(&[&["-n", "-c", "4", "-j", "2", "-t", &count], mode].concat());
+            assert!(printed.contains("number of failed transactions: 0 "), "{printed}");
+            let stats: serde_json::Value =
+                serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+            let share = stats["ring_share"].as_f64().unwrap();
+            eprintln!("{mode:?}, {transactions} transactions: {share} of all bytes through rings");
+            share
+        };
+        // What goes by TCP before the upgrade depends on what else this machine does, not on how many transactions follow.
+        let mut counts = [1, 3, 9, 27].map(|factor| transactions * factor).into_iter();
+        assert!(counts.any(|transactions| share_of(transactions) >= LEAST));
     }
 }

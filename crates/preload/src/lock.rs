@@ -35,16 +35,26 @@ impl Lock {
     }
 
     /// Waits until the lock is free. `None` if this thread holds it: a signal handler has interrupted the holder.
+    #[inline]
     pub fn lock(&self) -> Option<Guard<'_>> {
         let own = process::thread();
+        match self.0.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Some(Guard(self)),
+            Err(holder) => self.wait(own, holder),
+        }
+    }
+
+    #[cold]
+    fn wait(&self, own: u32, mut holder: u32) -> Option<Guard<'_>> {
         let mut attempts = 0_u32;
-        loop {
+        while holder != own {
+            self.pause(&mut attempts, holder);
             match self.0.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Some(Guard(self)),
-                Err(holder) if holder == own => return None,
-                Err(holder) => self.pause(&mut attempts, holder),
+                Err(other) => holder = other,
             }
         }
+        None
     }
 
     fn pause(&self, attempts: &mut u32, holder: u32) {

@@ -13,12 +13,17 @@ static OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// The number of this thread.
 pub fn thread() -> u32 {
-    THREAD.with(|thread| {
-        if thread.get() == 0 {
-            thread.set(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
-        }
-        thread.get()
-    })
+    match THREAD.get() {
+        0 => learn_thread(),
+        thread => thread,
+    }
+}
+
+#[cold]
+fn learn_thread() -> u32 {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    THREAD.set(thread);
+    thread
 }
 
 /// Whether a thread exists.
@@ -30,7 +35,7 @@ pub fn is_alive(thread: u32) -> bool {
 
 /// The private tables belong to this process from now on: it has loaded the library, or was forked.
 pub fn take_over() {
-    THREAD.with(|thread| thread.set(0));
+    THREAD.set(0);
     OWNER.store(own(), Ordering::Relaxed);
 }
 

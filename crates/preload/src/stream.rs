@@ -2,6 +2,7 @@
 
 mod end;
 mod kernel;
+mod quick;
 mod receiving;
 mod sending;
 mod start;

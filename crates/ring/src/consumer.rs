@@ -27,6 +27,7 @@ impl<M: Memory> Consumer<M> {
     ///
     /// # Errors
     /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied, and are to be ignored.
+    #[inline]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt> {
         let (length, tail, entered) = self.copy(0, buffer)?;
         if length == 0 {
@@ -72,6 +73,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Whether the producer has said that no more bytes follow. Bytes before the end may still be in the ring: look for
     /// them after this call.
+    #[inline]
     pub fn is_finished(&self) -> bool {
         self.memory.control().handover.finished.load(Ordering::Acquire) != 0
     }
@@ -127,11 +129,15 @@ impl<M: Memory> Consumer<M> {
 
     /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of
     /// region followed.
+    #[inline]
     fn copy(&mut self, skip: u64, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
         if self.head - self.tail < skip.saturating_add(buffer.len() as u64) {
             self.look()?;
         }
         let (mut done, mut tail, mut entered) = (0, self.tail, self.entered);
+        if self.head == self.tail {
+            return Ok((done, tail, entered));
+        }
         let mut skip = skip.min(self.head - self.tail);
         // At most two rounds: the producer changes the region again only after this end has followed.
         for _ in 0..2 {
@@ -154,6 +160,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// How far the region of `entered` reaches from `tail`, and the number of changes after which bytes are in the next.
+    #[inline]
     fn run(&self, tail: u64, entered: u32) -> Result<(u64, u32), Corrupt> {
         let produced = &self.memory.control().produced;
         let switches = produced.switches.load(Ordering::Acquire);
@@ -176,6 +183,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Reads the producer's cursor. It only moves forward, and by no more than the regions hold.
+    #[inline]
     fn look(&mut self) -> Result<(), Corrupt> {
         let head = self.memory.control().produced.head.load(Ordering::Acquire);
         let most = Region::Small.capacity() + Region::Large.capacity();

@@ -64,6 +64,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Whether the consumer has left the ring.
+    #[inline]
     pub fn is_left(&self) -> bool {
         self.memory.control().handover.end.load(Ordering::Acquire) == LEFT
     }

@@ -27,6 +27,7 @@ impl Leaked {
     }
 
     /// Whether the reader of what `side` writes has left the ring, see [`handover`](crate::handover).
+    #[inline]
     pub fn is_left(self, side: Side) -> bool {
         let direction = usize::from(side == Side::Acceptor);
         self.0.control(direction).handover.end.load(Ordering::Acquire) == LEFT

@@ -140,6 +140,7 @@ impl Memory for Half {
         self.start.control(self.direction)
     }
 
+    #[inline]
     #[allow(unsafe_code)]
     fn write(&self, RegionOf(region): RegionOf, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= region.capacity());
@@ -147,6 +148,7 @@ impl Memory for Half {
         unsafe { copy_in(self.start.address(self.direction, region, offset), bytes) }
     }
 
+    #[inline]
     #[allow(unsafe_code)]
     fn read(&self, RegionOf(region): RegionOf, offset: u64, bytes: &mut [u8]) {
         assert!(offset + bytes.len() as u64 <= region.capacity());

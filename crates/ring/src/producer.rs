@@ -29,10 +29,9 @@ impl<M: Memory> Producer<M> {
     ///
     /// # Errors
     /// [`Corrupt`] if the consumer's cursor is where it cannot be.
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
-        if self.known_room() < bytes.len() as u64 {
-            self.look()?;
-        }
+        self.fits(bytes.len())?;
         let length = usize::try_from(self.known_room()).unwrap_or(usize::MAX).min(bytes.len());
         let region = self.region();
         pieces(region, self.head, length, |offset, range| {
@@ -45,6 +44,7 @@ impl<M: Memory> Producer<M> {
     /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a bell, the caller must
     /// ring the returned one.
     #[must_use = "the bell must be rung"]
+    #[inline]
     pub fn publish(&mut self) -> Option<Waiter> {
         if self.published == self.head {
             return None;
@@ -62,6 +62,18 @@ impl<M: Memory> Producer<M> {
     pub fn room(&mut self) -> Result<u64, Corrupt> {
         self.look()?;
         Ok(self.known_room())
+    }
+
+    /// Whether there is room for so many bytes.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline]
+    pub fn fits(&mut self, length: usize) -> Result<bool, Corrupt> {
+        if self.known_room() < length as u64 {
+            self.look()?;
+        }
+        Ok(self.known_room() >= length as u64)
     }
 
     /// Whether the consumer has read everything that was pushed.
@@ -116,6 +128,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Whether the consumer reads no more.
+    #[inline]
     pub fn is_abandoned(&self) -> bool {
         self.memory.control().handover.abandoned.load(Ordering::Acquire) != 0
     }
@@ -182,11 +195,13 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Room by what is known of the consumer. Bytes before the change of region do not count: they are in the other one.
+    #[inline]
     fn known_room(&self) -> u64 {
         self.region().capacity() - (self.head - self.tail.max(self.since))
     }
 
     /// Reads the consumer's cursor. It only moves forward, and never past what was published.
+    #[inline]
     fn look(&mut self) -> Result<(), Corrupt> {
         let tail = self.memory.control().consumed.tail.load(Ordering::Acquire);
         if tail < self.tail || tail > self.published {

@@ -74,12 +74,17 @@ pub(crate) fn withdraw(word: &SleepWord) -> Option<u64> {
 
 /// Called after a cursor was moved: the waiter to wake, if the other end sleeps. A futex is woken here; a bell by the
 /// caller, who has its descriptor.
+#[inline]
 pub(crate) fn take_waiter(word: &SleepWord) -> Option<Waiter> {
     fence(Ordering::SeqCst);
-    let announced = word.waiter.load(Ordering::Relaxed);
-    if announced == 0 {
-        return None;
+    match word.waiter.load(Ordering::Relaxed) {
+        0 => None,
+        announced => wake(word, announced),
     }
+}
+
+#[cold]
+fn wake(word: &SleepWord, announced: u32) -> Option<Waiter> {
     // An end that has changed the word since looked at the ring after the fence above, and needs no wake-up.
     word.waiter.compare_exchange(announced, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
     word.woken_at.store(now(), Ordering::Relaxed);

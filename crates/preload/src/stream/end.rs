@@ -50,17 +50,14 @@ fn leave_finished_ring(entry: Entry) -> bool {
 
 /// Whether a look at TCP is due after an empty read: the kernel has said that the peer's end is closed, or the last look was some time
 /// ago. A program that reads without a pause looks a few hundred times a second.
-pub fn may_have_ended(connection: &Connection) -> bool {
-    let now = spin::ticks();
-    let is_due = connection.looked.load(Ordering::Relaxed) != now;
-    if is_due {
-        connection.looked.store(now, Ordering::Relaxed);
-    }
-    is_due || connection.tcp_ended.load(Ordering::Relaxed) != 0
+pub fn is_look_due(connection: &Connection) -> bool {
+    connection.looked.load(Ordering::Relaxed) != spin::ticks()
+        || connection.tcp_ended.load(Ordering::Relaxed) != 0
 }
 
 /// Looks whether the peer has ended without a word in the ring. The inbound direction is back on TCP then, which says how.
 pub fn ended(entry: Entry) -> bool {
+    entry.connection.looked.store(spin::ticks(), Ordering::Relaxed);
     // After SHUT_RD the kernel shows an end that is none: more bytes may come.
     let shut = entry.connection.read_shut.load(Ordering::Relaxed) != 0;
     if shut || tcp::queue(entry.fd) == Queue::Empty {

@@ -6,11 +6,11 @@ use std::time::Instant;
 use levada_ring::Waiter;
 use libc::{c_int, iovec};
 
-use super::Outcome;
-use super::end::{append_from_tcp, ended, may_have_ended};
+use super::end::{append_from_tcp, ended, is_look_due};
 use super::kernel::receive_in_kernel;
 use super::start::{get_ready, receive_at_the_start, take};
 use super::waiting::{Wait, deadline_of, sleep};
+use super::{Outcome, quick};
 use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
 use crate::spin::Look;
@@ -74,10 +74,14 @@ fn receive_some(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() ->
                     return received;
                 }
             }
-            Path::Ring => match receive_from_ring(entry, pieces, flags) {
-                Outcome::Done(received) => return received,
-                Outcome::NotRing => {}
-            },
+            Path::Ring => {
+                if let Some(received) = quick::receive(entry, pieces, flags) {
+                    return received;
+                }
+                if let Outcome::Done(received) = receive_from_ring(entry, pieces, flags) {
+                    return received;
+                }
+            }
             Path::Back => return receive_in_kernel(entry, flags, real),
         }
     }
@@ -135,7 +139,7 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
             return Outcome::Done(0);
         }
         if nonblocking {
-            if !may_have_ended(connection) || !ended(entry) {
+            if !is_look_due(connection) || !ended(entry) {
                 return Outcome::Done(errno::fail(libc::EAGAIN));
             }
             continue;

@@ -7,9 +7,9 @@ use levada_ring::Waiter;
 use levada_ring::records::{Mode, Reason};
 use libc::{c_int, iovec};
 
-use super::Outcome;
 use super::kernel::send_in_kernel;
 use super::waiting::{Wait, deadline_of, sleep};
+use super::{Outcome, quick};
 use crate::connection::{Outbound, Path, Phase};
 use crate::pieces::Pieces;
 use crate::spin::Look;
@@ -29,9 +29,12 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isi
         return real();
     }
     match connection.outbound_path() {
-        Path::Ring => match send_to_ring(entry, pieces, flags) {
-            Outcome::Done(sent) => sent,
-            Outcome::NotRing => send_in_kernel(entry, real),
+        Path::Ring => match quick::send(entry, pieces, flags) {
+            Some(sent) => sent,
+            None => match send_to_ring(entry, pieces, flags) {
+                Outcome::Done(sent) => sent,
+                Outcome::NotRing => send_in_kernel(entry, real),
+            },
         },
         Path::Tcp => send_last_by_tcp(entry, real),
         _ => send_in_kernel(entry, real),
@@ -77,11 +80,7 @@ fn send_to_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
     let nonblocking =
         flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
     let mut deadline = None;
-    // An end that a read or poll(2) has found, or one that nothing shows any more.
-    let shown = [&connection.tcp_ended, &connection.read_shut];
-    if connection.inbound_path() == Path::Back
-        || shown.iter().any(|word| word.load(Ordering::Relaxed) != 0)
-    {
+    if quick::may_have_lost_its_reader(connection) {
         demote::forget_dead_reader(entry);
     }
     loop {

@@ -1,4 +1,4 @@
-"""Echoes what comes (`server HOST PORT`), or sends and compares (`client HOST PORT`)."""
+"""Echoes what comes (`server HOST PORT`), or sends and compares (`client HOST PORT TIMES`)."""
 
 import socket
 import socketserver
@@ -20,7 +20,7 @@ role, address = sys.argv[1], (sys.argv[2], int(sys.argv[3]))
 if role == "server":
     Server(address, Echo).serve_forever()
 with socket.create_connection(address, timeout=50) as connection:
-    for number in range(1, 301):
+    for number in range(1, 300 * int(sys.argv[4]) + 1):
         sent = bytes([number % 256]) * (number * number * 7 % 100_000 + 1)
         connection.sendall(sent)
         received = bytearray()

@@ -1,4 +1,4 @@
-"""Sets and gets values of every size, one by one and pipelined: memcached_client.py HOST PORT"""
+"""Sets and gets values of every size, one by one and pipelined: memcached_client.py HOST PORT TIMES"""
 
 import socket
 import sys
@@ -21,7 +21,7 @@ def expect(number, data):
     assert files[number].readline() == b"END\r\n"
 
 
-for turn in range(30):
+for turn in range(30 * int(sys.argv[3])):
     writer, reader = turn % 5, (turn + 1) % 5
     # The largest values a few times only.
     for size in SIZES if turn < 3 else SIZES[:5]:
@@ -31,7 +31,8 @@ for turn in range(30):
         connections[reader].sendall(b"get k%d\r\n" % size)
         expect(reader, data)
 
-connections[0].sendall(b"get k10\r\n" * 5000)
-for _ in range(5000):
-    expect(0, value(10))
+for _ in range(int(sys.argv[3])):
+    connections[0].sendall(b"get k10\r\n" * 5000)
+    for _ in range(5000):
+        expect(0, value(10))
 print("done")

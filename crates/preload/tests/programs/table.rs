@@ -54,8 +54,11 @@ fn check_curl(place: &Testbed, output: &str) {
     }
 }
 
+/// The first response of each connection is sent by TCP: few of them for the large file.
 fn wrk(place: &Testbed, file: &str) -> Command {
-    command("wrk", &["-t2", "-c20", "-d2s", "--timeout", "20s", &place.url(file)])
+    let connections = if file == "large" { "-c4" } else { "-c20" };
+    let seconds = place.times(1);
+    command("wrk", &["-t2", connections, "-d", &seconds, "--timeout", "20s", &place.url(file)])
 }
 
 fn check_wrk(_: &Testbed, output: &str) {
@@ -153,7 +156,7 @@ fn compiled_echo(place: &Testbed, role: &str) -> Command {
 
 fn python_echo(place: &Testbed, role: &str) -> Command {
     const PROGRAM: &str = include_str!("echo.py");
-    command("python3", &["-c", PROGRAM, role, &place.host, &place.port()])
+    command("python3", &["-c", PROGRAM, role, &place.host, &place.port(), &place.times(1)])
 }
 
 fn check_echo(_: &Testbed, output: &str) {
@@ -234,10 +237,10 @@ fn redis_cli(place: &Testbed, arguments: &[&str]) -> Command {
     cli
 }
 
-fn redis_benchmark(place: &Testbed, arguments: &[&str]) -> Command {
+fn redis_benchmark(place: &Testbed, requests: usize, arguments: &[&str]) -> Command {
     let connection = ["-h", &place.host, "-p", &place.port(), "--csv"];
     let mut benchmark = command("redis-benchmark", &connection);
-    benchmark.args(arguments);
+    benchmark.args(["-n", &place.times(requests)]).args(arguments);
     benchmark
 }
 
@@ -278,22 +281,22 @@ const REDIS: Service = Service {
             is_long: false,
         },
         Client {
-            command: |place| redis_benchmark(place, &["-n", "5000", "-c", "1", "-t", "set,get"]),
+            command: |place| redis_benchmark(place, 5000, &["-c", "1", "-t", "set,get"]),
             check: check_benchmark,
             is_long: true,
         },
         Client {
             command: |place| {
                 let tests = "set,get,lpush,lrange_100";
-                redis_benchmark(place, &["-n", "20000", "-c", "20", "-d", "300", "-t", tests])
+                redis_benchmark(place, 20_000, &["-c", "20", "-d", "300", "-t", tests])
             },
             check: check_benchmark,
             is_long: true,
         },
         Client {
             command: |place| {
-                let pipelined = ["-n", "50000", "-c", "10", "-P", "16", "--threads", "2"];
-                let mut benchmark = redis_benchmark(place, &pipelined);
+                let pipelined = ["-c", "10", "-P", "16", "--threads", "2"];
+                let mut benchmark = redis_benchmark(place, 50_000, &pipelined);
                 benchmark.args(["-t", "set,get"]);
                 benchmark
             },
@@ -317,7 +320,11 @@ const MEMCACHED: Service = Service {
     ready: None,
     stop: Signal::TERM,
     clients: &[Client {
-        command: |place| command("python3", &["-c", MEMCACHED_CLIENT, &place.host, &place.port()]),
+        command: |place| {
+            let mut python = command("python3", &["-c", MEMCACHED_CLIENT, &place.host]);
+            python.args([place.port(), place.times(1)]);
+            python
+        },
         check: |_, output| assert_eq!(output, "done\n"),
         is_long: true,
     }],
@@ -325,7 +332,7 @@ const MEMCACHED: Service = Service {
 
 fn iperf3(place: &Testbed, arguments: &[&str]) -> Command {
     let mut iperf3 = command("iperf3", &["-c", &place.host, "-p", &place.port(), "--json"]);
-    iperf3.args(arguments);
+    iperf3.args(["-n", &format!("{}M", place.times(200))]).args(arguments);
     iperf3
 }
 
@@ -346,18 +353,10 @@ const IPERF3: Service = Service {
     }),
     stop: Signal::TERM,
     clients: &[
+        Client { command: |place| iperf3(place, &[]), check: check_iperf3, is_long: true },
+        Client { command: |place| iperf3(place, &["-R"]), check: check_iperf3, is_long: true },
         Client {
-            command: |place| iperf3(place, &["-n", "200M"]),
-            check: check_iperf3,
-            is_long: true,
-        },
-        Client {
-            command: |place| iperf3(place, &["-n", "200M", "-R"]),
-            check: check_iperf3,
-            is_long: true,
-        },
-        Client {
-            command: |place| iperf3(place, &["-n", "200M", "-P", "4", "-l", "1K"]),
+            command: |place| iperf3(place, &["-P", "4", "-l", "1K"]),
             check: check_iperf3,
             is_long: true,
         },

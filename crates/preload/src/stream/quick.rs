@@ -1,0 +1,82 @@
+//! What most calls are: one buffer, and a ring that has its bytes or its room. Nothing is done in any other case, which is left to
+//! [`receiving`](super::receiving) and [`sending`](super::sending): the calls here cost a third less.
+
+use std::slice;
+use std::sync::atomic::Ordering;
+
+use libc::{c_int, iovec};
+
+use super::end::is_look_due;
+use crate::connection::{Connection, Path};
+use crate::table::Entry;
+use crate::{demote, errno, waking};
+
+/// Flags that change nothing but whether the call waits.
+const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+fn only<'a>(pieces: &'a [iovec], flags: c_int) -> Option<&'a iovec> {
+    match pieces {
+        [piece] if piece.iov_len > 0 && flags & !FLAGS == 0 => Some(piece),
+        _ => None,
+    }
+}
+
+/// Receives what is in the ring. What the call returns, or `None` if that takes more than this.
+pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
+    let piece = only(pieces, flags)?;
+    let connection = entry.connection;
+    let mut inbound = connection.lock_inbound()?;
+    let is_usual = inbound.path() == Path::Ring
+        && !inbound.peer_has_left()
+        && !inbound.consumer().is_finished();
+    if !is_usual {
+        return None;
+    }
+    // SAFETY: the program promises the kernel that the piece is writable, and this library too.
+    let buffer = unsafe { slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) };
+    let (length, waiter) = inbound.consumer().read(buffer).ok()?;
+    if length == 0 {
+        drop(inbound);
+        return nothing_now(connection, flags).then(|| errno::fail(libc::EAGAIN));
+    }
+    inbound.count(length);
+    drop(inbound);
+    waking::ring(connection, waiter);
+    Some(length.cast_signed())
+}
+
+/// Whether an empty read says just that: it does not wait, and the stream has not ended.
+fn nothing_now(connection: &Connection, flags: c_int) -> bool {
+    let is_nonblocking =
+        flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
+    is_nonblocking && connection.read_shut.load(Ordering::Relaxed) == 0 && !is_look_due(connection)
+}
+
+/// Sends all of it by the ring. What the call returns, or `None` if that takes more than this.
+pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
+    let piece = only(pieces, flags)?;
+    let connection = entry.connection;
+    if may_have_lost_its_reader(connection) {
+        return None;
+    }
+    let mut outbound = connection.lock_outbound()?;
+    let is_usual = outbound.path() == Path::Ring && !demote::reader_has_gone(&mut outbound);
+    if !is_usual || !outbound.producer().fits(piece.iov_len).ok()? {
+        return None;
+    }
+    // SAFETY: the program promises the kernel that the piece is readable, and this library too.
+    let bytes = unsafe { slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
+    let length = outbound.producer().push(bytes).ok()?;
+    outbound.count(length);
+    let waiter = outbound.producer().publish();
+    drop(outbound);
+    waking::ring(connection, waiter);
+    Some(length.cast_signed())
+}
+
+/// Whether a read or poll(2) has found the end of the peer's stream, or none would show it any more.
+pub fn may_have_lost_its_reader(connection: &Connection) -> bool {
+    connection.inbound_path() == Path::Back
+        || connection.tcp_ended.load(Ordering::Relaxed) != 0
+        || connection.read_shut.load(Ordering::Relaxed) != 0
+}
