@@ -5,7 +5,7 @@ use levada_harness::{Case, Group, Measured, Options, Params, params};
 
 use super::exchange::{ONE_WAY, ROUND_TRIP, latency, named, throughput};
 use super::subject::{SUBJECTS, Subject};
-use super::{apart, breakdown, connections, fast, several};
+use super::{apart, breakdown, connections, fast, one_sided, several};
 use crate::measuring::{Measuring, Outcome};
 
 /// An experiment.
@@ -147,8 +147,20 @@ pub const BREAKDOWN: Experiment = Experiment {
     title: "What it costs, ns",
     ratios: &[],
 };
-pub const ALL: [&Experiment; 6] =
-    [&LATENCY, &THROUGHPUT, &CONNECTIONS, &CORES, &SHARING, &BREAKDOWN];
+pub const ONE_SIDED: Experiment = Experiment {
+    name: "sockets/one-sided",
+    condition: "bytes",
+    values: &[8, 1 << 10, 16 << 10, 128 << 10],
+    few: &[8, 128 << 10],
+    subjects: &[Subject::Fast],
+    run: one_sided::measure,
+    metrics: &one_sided::METRICS,
+    through_rings: |_| 0.0,
+    title: "The rate of a program whose peer has no fast sockets, as a part of its rate without them",
+    ratios: &[],
+};
+pub const ALL: [&Experiment; 7] =
+    [&LATENCY, &THROUGHPUT, &CONNECTIONS, &CORES, &SHARING, &BREAKDOWN, &ONE_SIDED];
 
 impl Experiment {
     /// The conditions of a group.

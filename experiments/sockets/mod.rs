@@ -7,6 +7,7 @@ mod exchange;
 mod experiment;
 mod fast;
 mod figures;
+mod one_sided;
 mod remap;
 mod report;
 mod scripts;
@@ -43,6 +44,8 @@ enum Selected {
     Sharing(Options),
     /// What an operation, a message, a kilobyte and a connection cost
     Breakdown(Options),
+    /// What fast sockets cost a connection whose peer has none
+    OneSided(Options),
     /// The rate around a fork of the receiver and of the sender
     Fork(Options),
     /// The memory of quiet connections
@@ -77,6 +80,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Selected::Cores(options) => (options, &[&experiment::CORES]),
         Selected::Sharing(options) => (options, &[&experiment::SHARING]),
         Selected::Breakdown(options) => (options, &[&experiment::BREAKDOWN]),
+        Selected::OneSided(options) => (options, &[&experiment::ONE_SIDED]),
         Selected::Fork(options) => return scripts::fork(options),
         Selected::Idle(options) => return scripts::idle(options),
         Selected::Remap(options) => return remap::run(options),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use levada_harness::{Row, find, ratio_row, read_rows};
 
-use super::experiment::{ALL, BREAKDOWN, Experiment};
+use super::experiment::{ALL, BREAKDOWN, Experiment, ONE_SIDED};
 use super::{apps, remap, scripts};
 use crate::measuring::file;
 use crate::table::{Table, short};
@@ -34,15 +34,15 @@ pub fn print(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The subjects' first metrics over the condition, and their ratios. The breakdown has a line for each metric instead.
+/// The subjects' first metrics over the condition, and their ratios. Experiments on the parts of a whole have a line for each metric.
 pub fn table(experiment: &Experiment, rows: &[Row]) -> Table {
     let names: Vec<String> = experiment.subjects.iter().map(ToString::to_string).collect();
-    let breaks_down = experiment.name == BREAKDOWN.name;
-    let first = if breaks_down { "what" } else { experiment.condition };
-    let head = [first.to_owned()].into_iter().chain(names.iter().map(|name| format!("`{name}`")));
+    let has_parts = [BREAKDOWN.name, ONE_SIDED.name].contains(&experiment.name);
+    let conditions = has_parts.then_some("what").into_iter().chain([experiment.condition]);
+    let head = conditions.map(str::to_owned).chain(names.iter().map(|name| format!("`{name}`")));
     let ratios = experiment.ratios.iter().map(|(a, b)| format!("`{a}` ÷ `{b}`"));
     let mut table = Table::new(experiment.title, head.chain(ratios));
-    let shown = if breaks_down { experiment.metrics.len() } else { 1 };
+    let shown = if has_parts { experiment.metrics.len() } else { 1 };
     for value in experiment.values {
         for (metric, _) in &experiment.metrics[..shown] {
             let row = |subject: &str| find(rows, subject, metric, &experiment.at(*value));
@@ -53,9 +53,9 @@ pub fn table(experiment: &Experiment, rows: &[Row]) -> Table {
             };
             let values = names.iter().map(value_of);
             let cells: Vec<String> = values.chain(experiment.ratios.iter().map(ratio)).collect();
-            let first = if breaks_down { (*metric).to_owned() } else { value.to_string() };
+            let first = has_parts.then(|| (*metric).to_owned()).into_iter();
             if cells.iter().any(|cell| !cell.is_empty()) {
-                table.lines.push([first].into_iter().chain(cells).collect());
+                table.lines.push(first.chain([value.to_string()]).chain(cells).collect());
             }
         }
     }
