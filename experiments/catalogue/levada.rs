@@ -49,7 +49,18 @@ impl Levada {
         name: &str,
         home: tempfile::TempDir,
     ) -> anyhow::Result<Server> {
-        fs::write(home.path().join("config.toml"), CONFIG)?;
+        self.start_with(testbed, name, home, "")
+    }
+
+    /// The same, with more lines of configuration.
+    pub fn start_with(
+        &self,
+        testbed: &Testbed,
+        name: &str,
+        home: tempfile::TempDir,
+        more: &str,
+    ) -> anyhow::Result<Server> {
+        fs::write(home.path().join("config.toml"), CONFIG.to_owned() + more)?;
         let folder = home.path().join("import");
         if folder.exists() {
             let mut import = Command::new(&self.binary);

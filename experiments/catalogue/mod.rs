@@ -17,6 +17,7 @@ mod publisher;
 mod report;
 mod saturation;
 mod server;
+mod spread;
 mod sweep;
 mod targets;
 mod wrk;
@@ -50,6 +51,8 @@ enum Experiment {
     Load(Box<load::Arguments>),
     /// All parts of `load`
     All(Options),
+    /// A catalogue on several nodes that share an engine: reading, publishing, and what happens when servers end
+    Spread(spread::Arguments),
     /// Draw the figures again from the rows in a folder
     Figures {
         /// The folder of the rows
@@ -70,8 +73,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             let all = load::Arguments::all(shared);
             conclude(&all.shared, load::run(&all)?)
         }
+        Experiment::Spread(arguments) => {
+            let outcome = spread::run(&arguments)?;
+            outcome.conclude(&arguments.shared, |_| Ok(()), spread::table)
+        }
         Experiment::Figures { dir } => figures::draw(&dir),
-        Experiment::Report { dir } => report::print(&dir),
+        Experiment::Report { dir } => report::print(&dir).and_then(|()| spread::print(&dir)),
     }
 }
 

@@ -74,7 +74,7 @@ async fn publish(server: &Server, rate: u32, stop: &AtomicBool) -> anyhow::Resul
 }
 
 /// A new object: each home is used by one process of the experiment, so a counter is enough.
-fn draft() -> anyhow::Result<Draft> {
+pub fn draft() -> anyhow::Result<Draft> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let name = format!("Published{}", NUMBER.fetch_add(1, Ordering::Relaxed));
     Ok(Draft {

@@ -1,0 +1,72 @@
+//! A catalogue on several nodes that share an engine, NATS JetStream: rates of reading and publishing, how soon a publication is visible
+//! on every node, and what readers and publishers notice when servers of the engine end.
+
+mod conditions;
+mod engine;
+mod faults;
+mod fleet;
+mod own;
+mod publishing;
+mod quota;
+mod reads;
+mod report;
+mod start;
+mod visible;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use levada_harness::{Options, read_rows};
+
+use super::levada::Levada;
+use crate::limits::allow_sockets;
+use crate::measuring::{Measuring, Outcome, file};
+use conditions::{GROUPS, NAME, Part};
+pub use report::table;
+
+/// What to measure.
+#[derive(Args)]
+pub struct Arguments {
+    /// Shared by all experiments.
+    #[command(flatten)]
+    pub shared: Options,
+
+    /// Only these parts
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    part: Vec<Part>,
+
+    /// The measured `levada` binary; default: that of this workspace
+    #[arg(long, value_name = "FILE")]
+    levada: Option<PathBuf>,
+}
+
+/// Runs the experiment.
+pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
+    allow_sockets()?;
+    engine::program()?;
+    let levada = Levada::find(arguments.levada.as_deref(), true)?;
+    let mut measuring = Measuring::new(NAME, &arguments.shared, GROUPS)?;
+    let quick = arguments.shared.quick;
+    for (part, measure) in [
+        (Part::Reads, reads::against_sqlite as reads::Measure),
+        (Part::Nodes, reads::of_several_nodes),
+        (Part::Visible, visible::measure),
+        (Part::Publishing, publishing::measure),
+        (Part::Start, start::measure),
+        (Part::Faults, faults::measure),
+    ] {
+        if arguments.part.is_empty() || arguments.part.contains(&part) {
+            measure(&mut measuring, &levada, quick)?;
+        }
+    }
+    Ok(measuring.finish())
+}
+
+/// Prints the table of the rows in `folder`, if there are any.
+pub fn print(folder: &Path) -> anyhow::Result<()> {
+    let path = file(folder, NAME);
+    if path.exists() {
+        levada_harness::print(&table(&read_rows(&path)?).to_string())?;
+    }
+    Ok(())
+}
