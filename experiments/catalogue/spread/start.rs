@@ -84,7 +84,7 @@ fn schema(number: usize, package: Option<Package>) -> anyhow::Result<Draft> {
 }
 
 fn path(number: usize) -> String {
-    format!("/.well-known/dataschema/Schema{number}")
+    format!("/v1/objects/dataschema/Schema{number}/latest")
 }
 
 /// The time until a node answers that had no replica, and until it does after a restart.

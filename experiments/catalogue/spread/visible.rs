@@ -89,7 +89,7 @@ fn follow(fleet: &Fleet, count: usize) -> anyhow::Result<Histogram<u64>> {
         let draft = draft()?;
         publisher.publish(&draft)?;
         let acknowledged = Instant::now();
-        let path = format!("/.well-known/{}", draft.key);
+        let path = format!("/v1/objects/{}/latest", draft.key);
         for node in &fleet.nodes {
             wait_until_visible(node, &path)?;
         }
