@@ -142,8 +142,8 @@ pub trait Store: Send + Sync {
     /// The changes behind the revision `after`, ascending. At most `limit`, and at most [`MAX_PAGE`].
     ///
     /// # Errors
-    /// [`StoreError::Compacted`] if some of them are no longer stored, or `after` is not a revision of this store; or the store
-    /// failed.
+    /// [`StoreError::Compacted`] if some of them are no longer stored, or `after` is not a revision of this store;
+    /// [`StoreError::Behind`] if it may be one that this node does not have yet; or the store failed.
     fn changes(&self, after: u64, limit: u32) -> Result<Vec<Change>, StoreError>;
 
     /// The revision of the last change; 0 before the first.

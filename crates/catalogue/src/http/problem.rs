@@ -61,7 +61,9 @@ fn status_of(error: &StoreError) -> (u16, String) {
             (404, format!("there is no revision {after}: the last one is {newest}"))
         }
         StoreError::Compacted { .. } => (410, error.to_string()),
-        StoreError::Unavailable(_) | StoreError::Uncertain => (503, error.to_string()),
+        StoreError::Behind { .. } | StoreError::Unavailable(_) | StoreError::Uncertain => {
+            (503, error.to_string())
+        }
         other => {
             tracing::error!(error = %other, "the catalogue's store failed");
             (500, "the store failed: the log of the catalogue says why".to_owned())

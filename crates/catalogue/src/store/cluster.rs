@@ -142,7 +142,12 @@ impl Store for ClusterStore {
     }
 
     fn changes(&self, after: u64, limit: u32) -> Result<Vec<Change>, StoreError> {
-        self.cluster.local.changes(after, limit)
+        match self.cluster.local.changes(after, limit) {
+            Err(StoreError::Compacted { after, newest, .. }) if after > newest => {
+                Err(StoreError::Behind { after, newest })
+            }
+            other => other,
+        }
     }
 
     fn revision(&self) -> Result<u64, StoreError> {

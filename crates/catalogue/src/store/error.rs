@@ -81,6 +81,16 @@ pub enum StoreError {
         /// The revision of the last change.
         newest: u64,
     },
+    /// This node of a catalogue on several nodes does not have the revision yet, which another node may have shown.
+    #[error(
+        "this node has the changes up to revision {newest}, and not yet up to {after}: try again in a moment, or ask another node of the catalogue"
+    )]
+    Behind {
+        /// The requested revision.
+        after: u64,
+        /// The revision of the last change here.
+        newest: u64,
+    },
     /// The engine of a catalogue on several nodes does not answer, or refuses. Nothing was changed.
     #[error(
         "the engine of this catalogue cannot be used: {0}; nothing was changed, and reading goes on: try again later"

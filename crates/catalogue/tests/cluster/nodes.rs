@@ -51,6 +51,10 @@ fn nodes_see_the_same_changes_in_the_same_order() {
     assert_eq!(changes(&a).len(), 43);
     assert_eq!(changes(&a), changes(&b));
     assert_eq!(changes(&a), changes(&c));
+    // What another node may have shown is not denied.
+    let newest = a.revision().unwrap();
+    let behind = a.changes(newest + 5, 1);
+    assert!(matches!(behind, Err(StoreError::Behind { after, .. }) if after == newest + 5));
     let log = |store: &ClusterStore| store.audit(100, None).unwrap();
     assert_eq!(log(&a).len(), 44);
     assert_eq!(log(&a), log(&b));

@@ -155,7 +155,9 @@ pub(super) fn failed(error: &StoreError) -> Option<Failed> {
         | StoreError::PackageLength { .. } => Cause::Invalid,
         StoreError::NoSuchBlob(_) | StoreError::NoSuchVersion { .. } => Cause::Unknown,
         StoreError::Compacted { .. } => Cause::Compacted,
-        StoreError::Unavailable(_) | StoreError::Uncertain => Cause::Away,
+        StoreError::Behind { .. } | StoreError::Unavailable(_) | StoreError::Uncertain => {
+            Cause::Away
+        }
         StoreError::Full { .. } => {
             return Some(Failed::new(
                 Cause::Full,
