@@ -70,6 +70,17 @@ impl fmt::Debug for Destination {
     }
 }
 
+/// For messages, as [`fmt::Debug`] without the text of a capability.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(at) => at.fmt(f),
+            Self::Capability(text) if text.starts_with('@') => f.write_str(text),
+            Self::Capability(_) => f.write_str("the node of the capability"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +95,6 @@ mod tests {
         assert_eq!("well/screen".parse(), Ok(Destination::Service(at)));
         assert!("well".parse::<Destination>().is_err());
         let secret: Destination = "lvcap1abc".parse().unwrap();
-        assert!(!format!("{secret:?}").contains("abc"));
+        assert!(!format!("{secret:?} {secret}").contains("abc"));
     }
 }
