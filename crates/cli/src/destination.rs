@@ -11,6 +11,15 @@ use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
 
+/// Where a node is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// At its known addresses, if it has any.
+    Known,
+    /// Also where its key is announced on this network.
+    Network,
+}
+
 /// A service at which a session is requested, or a capability for one: its text, `@file`, or `-`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
@@ -28,7 +37,7 @@ impl Destination {
     pub async fn capability(
         &self,
         client: &Client,
-        names: Names,
+        (names, search): (Names, Search),
         framing: Option<Framing>,
         kind: &str,
     ) -> Result<Capability, Failure> {
@@ -40,7 +49,10 @@ impl Destination {
                 return Ok(capability);
             }
         };
-        let target = names.resolve(client, &at.node).await?;
+        let target = match search {
+            Search::Known => names.resolve_at_known(client, &at.node).await?,
+            Search::Network => names.resolve(client, &at.node).await?,
+        };
         client.check_type(&target, &at.service, kind).await?;
         let service = at.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };

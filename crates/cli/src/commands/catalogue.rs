@@ -1,5 +1,6 @@
 //! `levada catalogue`: publishes and reads descriptors and packages.
 
+mod at;
 mod connection;
 mod export;
 mod exported;

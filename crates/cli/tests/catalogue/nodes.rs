@@ -242,6 +242,35 @@ fn a_package_that_breaks_off_is_resumed_at_the_next_node() {
 }
 
 #[test]
+fn a_node_that_has_moved_is_found_if_no_other_answers() {
+    let (source, alice) = (Home::new(), Home::new());
+    let folder = export(&source);
+    let homes = [copy(&folder), copy(&folder)];
+    fs::write(homes[0].path().join("config.toml"), RULES).unwrap();
+    let line = format!("--name {}", own_name("one"));
+    let one = homes[0].up(&line);
+    let two = hub(&homes[1], "two", "");
+    one.welcome(&alice, "one");
+    two.welcome(&alice, "two");
+    let address = one.address();
+    one.kill();
+    let one = homes[0].up(&line);
+    assert_ne!(one.address(), address);
+    two.kill();
+    // On a machine under load, an announcement may arrive late.
+    let mut is_searched = false;
+    eventually("the node is found by its key", || {
+        let ran = at_both(&alice, &["get", OBJECT]);
+        is_searched |= ran.stderr.contains("searching this network");
+        ran.code == 0
+    });
+    assert!(is_searched);
+    // The new address is known now.
+    let ran = alice.args(["catalogue", "get", OBJECT, "--at", "one/catalogue"]);
+    assert!(ran.ok().contains("about acme.one"));
+}
+
+#[test]
 fn a_node_that_hangs_is_given_up() {
     let (source, alice) = (Home::new(), Home::new());
     let folder = export(&source);

@@ -19,7 +19,7 @@ use levada_session::Connection;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, Search};
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE, USAGE};
 use crate::mediated;
 use crate::names::Names;
@@ -56,11 +56,11 @@ enum Server {
 /// [`Failure`] with the exit code that fits.
 pub async fn open(
     destination: Option<&Destination>,
-    names: Names,
+    resolving: (Names, Search),
 ) -> Result<CatalogueConnection, Failure> {
     let home = Home::open()?;
     match destination {
-        Some(destination) => open_remote(&home, destination, names).await,
+        Some(destination) => open_remote(&home, destination, resolving).await,
         None => open_own(&home).await,
     }
 }
@@ -68,10 +68,10 @@ pub async fn open(
 async fn open_remote(
     home: &Home,
     destination: &Destination,
-    names: Names,
+    resolving: (Names, Search),
 ) -> Result<CatalogueConnection, Failure> {
     let client = Arc::new(Client::new(home)?);
-    let capability = destination.capability(&client, names, None, "catalogue").await?;
+    let capability = destination.capability(&client, resolving, None, "catalogue").await?;
     let addresses = capability.addresses().to_vec();
     let node = Target { identity: capability.node(), addresses };
     let Running { stream, connection, .. } = client.connect(&capability).await?;

@@ -10,9 +10,9 @@ use levada_core::wire::catalogue::Detail;
 use levada_services::catalogue::{CatalogueClient, Item};
 use serde_json::json;
 
+use super::at::At;
 use super::exported;
 use super::get::{Origin, fetch};
-use super::nodes::At;
 use crate::failure::{Failure, Outcome};
 use crate::output;
 use crate::progress::Progress;

@@ -11,9 +11,9 @@ use levada_core::{Hasher, Identity};
 use levada_services::catalogue::CatalogueClient;
 use serde_json::Value;
 
+use super::at::At;
 use super::connection::CatalogueConnection;
 use super::files::{digest, partial_name};
-use super::nodes::At;
 use super::object::{Wanted, describe};
 use super::swarm::{self, Peers, Transfer};
 use super::web::{self, WebCatalogue};

@@ -14,8 +14,8 @@ use levada_catalogue::rethink::{Folder, Found, Incompatible, Reason, Skipped};
 use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
+use super::at::At;
 use super::exported::{Contents, Ready};
-use super::nodes::At;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output;
 use crate::progress::Progress;

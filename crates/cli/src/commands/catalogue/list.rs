@@ -8,8 +8,8 @@ use levada_core::wire::catalogue::Detail;
 use levada_services::catalogue::Item;
 use serde_json::{Value, json};
 
+use super::at::At;
 use super::connection::CatalogueConnection;
-use super::nodes::At;
 use super::object::{HEADING, describe, row};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};

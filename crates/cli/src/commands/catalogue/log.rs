@@ -5,8 +5,8 @@ use levada_core::wire::catalogue::Logged;
 use levada_core::{Identity, UnixTime};
 use serde_json::{Value, json};
 
+use super::at::At;
 use super::connection::CatalogueConnection;
-use super::nodes::At;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 

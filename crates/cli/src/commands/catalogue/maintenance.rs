@@ -10,7 +10,7 @@ use levada_node::Overrides;
 use levada_node::config::{check_name, parse_duration};
 use serde_json::json;
 
-use super::nodes::AtOne;
+use super::at::AtOne;
 use crate::commands::up;
 use crate::failure::{Failure, NO, Outcome};
 use crate::identity::{IdentityOrName, identities};

@@ -13,10 +13,10 @@ use levada_client::home::Home;
 use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
+use super::at::At;
 use super::connection::CatalogueConnection;
 use super::files::{digest, read};
 use super::import::is_published;
-use super::nodes::At;
 use super::object::Exact;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};

@@ -7,8 +7,9 @@ use levada_core::wire::catalogue::Changed;
 use serde_json::json;
 use tokio::time::sleep;
 
+use super::at::At;
 use super::connection::CatalogueConnection;
-use super::nodes::{At, Nodes};
+use super::nodes::Nodes;
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{self, plain};
 
