@@ -11,6 +11,15 @@ use std::fmt;
 use std::str::FromStr;
 use zeroize::Zeroizing;
 
+/// Where a node is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// At its known addresses, if it has any.
+    Known,
+    /// Also where its key is announced on this network.
+    Network,
+}
+
 /// A service at which a session is requested, or a capability for one: its text, `@file`, or `-`.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Destination {
@@ -28,7 +37,7 @@ impl Destination {
     pub async fn capability(
         &self,
         client: &Client,
-        names: Names,
+        (names, search): (Names, Search),
         framing: Option<Framing>,
         kind: &str,
     ) -> Result<Capability, Failure> {
@@ -40,7 +49,10 @@ impl Destination {
                 return Ok(capability);
             }
         };
-        let target = names.resolve(client, &at.node).await?;
+        let target = match search {
+            Search::Known => names.resolve_at_known(client, &at.node).await?,
+            Search::Network => names.resolve(client, &at.node).await?,
+        };
         client.check_type(&target, &at.service, kind).await?;
         let service = at.service.clone();
         let spec = RequestSpec { service, framing, uses: 1, ..RequestSpec::default() };
@@ -70,6 +82,17 @@ impl fmt::Debug for Destination {
     }
 }
 
+/// For messages, as [`fmt::Debug`] without the text of a capability.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(at) => at.fmt(f),
+            Self::Capability(text) if text.starts_with('@') => f.write_str(text),
+            Self::Capability(_) => f.write_str("the node of the capability"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +107,6 @@ mod tests {
         assert_eq!("well/screen".parse(), Ok(Destination::Service(at)));
         assert!("well".parse::<Destination>().is_err());
         let secret: Destination = "lvcap1abc".parse().unwrap();
-        assert!(!format!("{secret:?}").contains("abc"));
+        assert!(!format!("{secret:?} {secret}").contains("abc"));
     }
 }

@@ -35,12 +35,23 @@ pub const PROTOCOL: u8 = 123;
 pub struct Failure {
     code: u8,
     text: String,
+    is_of_node: bool,
 }
 
 impl Failure {
     /// A failure with one of the documented exit codes.
     pub fn new(code: u8, text: impl Display) -> Self {
-        Self { code, text: text.to_string() }
+        Self { code, text: text.to_string(), is_of_node: false }
+    }
+
+    /// The same, as a state of one node: the others of the same catalogue may succeed.
+    pub fn of_node(self) -> Self {
+        Self { is_of_node: true, ..self }
+    }
+
+    /// Whether another node of the same catalogue may succeed.
+    pub fn is_of_node(&self) -> bool {
+        self.is_of_node
     }
 
     /// The exit code.
@@ -72,7 +83,7 @@ impl Failure {
     /// A write to standard output failed. A closed pipe is not an error: the exit code is 0.
     pub fn output(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Self { code: 0, text: String::new() },
+            io::ErrorKind::BrokenPipe => Self::new(0, ""),
             _ => Self::local(format!("cannot write to standard output: {error}")),
         }
     }
@@ -94,7 +105,6 @@ from! {
     ConfigError => |_| LOCAL,
     StoreError => |_| LOCAL,
     UpError => |_| LOCAL,
-    ClientError => ClientError::exit_code,
     ControlError => ControlError::exit_code,
     ShowError => ShowError::exit_code,
     ParamsError => |_| USAGE,
@@ -104,10 +114,17 @@ from! {
     TicketError => |_| USAGE,
 }
 
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let is_of_node = error.may_have_moved();
+        Self { is_of_node, ..Self::new(error.exit_code(), &error) }
+    }
+}
+
 impl From<ForwardError> for Failure {
     fn from(error: ForwardError) -> Self {
         // It may contain text from another machine.
-        Self { code: error.code, text: escape(&error.text) }
+        Self::new(error.code, escape(&error.text))
     }
 }
 

@@ -24,6 +24,14 @@ impl Names {
         Ok(client.resolve(node, |unpinned| self.confirm(unpinned)).await?)
     }
 
+    /// As [`Self::resolve`], without browsing the network for a node that has known addresses.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn resolve_at_known(self, client: &Client, node: &str) -> Result<Target, Failure> {
+        Ok(client.resolve_at_known(node, |unpinned| self.confirm(unpinned)).await?)
+    }
+
     /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that is only named to
     /// another one.
     ///

@@ -26,7 +26,7 @@ pub use framing::{Framing, FramingError};
 pub use identity::{Identity, IdentityError, SecretKey};
 pub use name::{MAX_NAME, NAME_RULE, check_name};
 pub use params::{Params, ParamsError, decode_list, encode_list};
-pub use random::{Random, RandomError, SystemRandom};
+pub use random::{Random, RandomError, SystemRandom, shuffle};
 pub use seal::{OpeningKey, SealError, Sealed, seal};
 pub use shell::shell_word;
 pub use signature::{BadSignature, Signature};

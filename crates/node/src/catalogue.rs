@@ -1,5 +1,6 @@
 //! The node's catalogue: its location, and the services that the node publishes.
 
+pub(crate) mod nodes;
 mod publish;
 
 use std::path::PathBuf;

@@ -112,9 +112,9 @@ pub struct Config {
     pub swarm: Swarm,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
-    /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE.
+    /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE; one on several nodes as a list, separated by commas.
     pub catalogues: Vec<String>,
-    /// The catalogues of other nodes in which the node publishes its services, as NODE/SERVICE.
+    /// The catalogues of other nodes in which the node publishes its services, in the same form.
     pub publish_in: Vec<String>,
     /// The log filter, in the format of `RUST_LOG`.
     pub log: String,

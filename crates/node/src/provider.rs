@@ -21,6 +21,7 @@ use tokio::sync::mpsc::channel;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::catalogue::nodes::{Failures, in_random_order};
 use crate::node::Node;
 use crate::peer_network::{self, Listen};
 use crate::providing::{Package, Record};
@@ -92,9 +93,7 @@ async fn provide(client: Arc<Client>, path: &Path, package: Package) {
 
 /// Provides a package until the connection to its catalogue ends.
 async fn provide_once(client: &Arc<Client>, path: &Path, package: &Package) -> Result<(), String> {
-    let joined = timeout(JOIN_TIMEOUT, join_swarm(client, &package.record)).await;
-    let (link, description, connection, root) =
-        joined.map_err(|_| "the catalogue does not answer")??;
+    let (link, description, connection, root) = join_at_one(client, &package.record).await?;
     if description.is_mediated {
         return Err("the node shares the same content in mediated mode".to_owned());
     }
@@ -116,11 +115,27 @@ async fn provide_once(client: &Arc<Client>, path: &Path, package: &Package) -> R
     ended.map(drop).map_err(text)
 }
 
-async fn join_swarm(
-    client: &Client,
-    record: &Record,
-) -> Result<(Link, Description, Connection, [u8; 32]), String> {
-    let (node, service) = record.at.rsplit_once('/').unwrap_or((&record.at, ""));
+/// A swarm: the link to its coordinator, what that says, the connection, and the hash of the content.
+type Joined = (Link, Description, Connection, [u8; 32]);
+
+/// Joins the swarm at one of the nodes of the catalogue.
+async fn join_at_one(client: &Client, record: &Record) -> Result<Joined, String> {
+    let mut failures = Failures::default();
+    for target in in_random_order(&record.at) {
+        match timeout(JOIN_TIMEOUT, join_swarm(client, target, record)).await {
+            Ok(Ok(joined)) => {
+                failures.log_before(target);
+                return Ok(joined);
+            }
+            Ok(Err(text)) => failures.add(target, text),
+            Err(_) => failures.add(target, "the catalogue does not answer".to_owned()),
+        }
+    }
+    Err(failures.text())
+}
+
+async fn join_swarm(client: &Client, target: &str, record: &Record) -> Result<Joined, String> {
+    let (node, service) = target.rsplit_once('/').unwrap_or((target, ""));
     let key: Key = record.object.parse().map_err(text)?;
     let version = Version::parse(&record.version).map_err(text)?;
     let target = client.resolve(node, |_| Verdict::Unasked).await.map_err(text)?;

@@ -30,7 +30,7 @@ const RECORD: &str = "json";
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvideRequest {
-    /// The catalogue that it comes from, NODE/SERVICE.
+    /// The catalogue that it comes from, NODE/SERVICE; of several nodes a list, separated by commas.
     pub at: String,
     /// The object, TYPE/NAME.
     pub object: String,

@@ -1,5 +1,6 @@
 //! `levada catalogue`: publishes and reads descriptors and packages.
 
+mod at;
 mod connection;
 mod export;
 mod exported;
@@ -9,6 +10,7 @@ mod import;
 mod list;
 mod log;
 mod maintenance;
+mod nodes;
 mod object;
 mod publish;
 mod swarm;
@@ -21,7 +23,8 @@ use clap::{Args, Subcommand};
 /// Publish and read descriptors, and the packages of code behind them
 ///
 /// A catalogue stores descriptors in immutable versions, and their packages. Without --at it is the catalogue of
-/// this home: through its running node if there is one, directly otherwise.
+/// this home: through its running node if there is one, directly otherwise. A catalogue on several nodes is written as
+/// --at a/catalogue,b/catalogue.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js

@@ -4,7 +4,7 @@ mod connection;
 mod source;
 
 use crate::attach::Signals;
-use crate::destination::Destination;
+use crate::destination::{Destination, Search};
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::names::Names;
 use crate::output::{note, plain};
@@ -85,8 +85,10 @@ async fn attach(
     events: &mut Events,
     signals: &mut Signals,
 ) -> Outcome {
-    let capability =
-        arguments.at.capability(client, arguments.names, arguments.framing, "input").await?;
+    let capability = arguments
+        .at
+        .capability(client, (arguments.names, Search::Network), arguments.framing, "input")
+        .await?;
     // Connected before the keyboard is grabbed: a client that is refused never loses it.
     let running = client.connect_as(&capability, Class::Interactive).await?;
     let Running { stream, connection, .. } = running;

@@ -81,6 +81,27 @@ impl Client {
         }
     }
 
+    /// As [`Self::resolve`], for callers that have another node to ask: this network is not browsed for a node that does not answer
+    /// at its known addresses, if it has any.
+    ///
+    /// # Errors
+    /// As [`Self::resolve`].
+    pub async fn resolve_at_known(
+        &self,
+        node: &str,
+        confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
+    ) -> Result<Target, ClientError> {
+        if !node.contains('@')
+            && let Some(target) = self.known_target(node).await?
+            && !target.addresses.is_empty()
+        {
+            let connection = self.connection(&target, Framing::Auto).await?;
+            // The successor, if the key was rotated.
+            return Ok(Target { identity: connection.peer(), ..target });
+        }
+        self.resolve(node, confirm).await
+    }
+
     /// As [`Self::resolve`], for callers that only need the identity: a node with known addresses is not contacted.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use levada_services::catalogue::{
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
+use super::nodes::{Failures, in_random_order};
 use crate::node::Node;
 use levada_client::{ClientError, RequestSpec, Running, Verdict};
 
@@ -152,12 +153,13 @@ pub(crate) async fn publish_here(node: &Node) {
     }
 }
 
-/// Publishes the node's services in the catalogues `targets`, NODE/SERVICE each. Retries until it has succeeded.
+/// Publishes the node's services in the catalogues `targets`, each of them NODE/SERVICE, or a list for a catalogue on several nodes.
+/// Retries until it has succeeded.
 pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut targets: Vec<String>) {
     while !targets.is_empty() {
         let mut failed = Vec::new();
         for target in targets {
-            if let Err(text) = publish_at(&node, &target).await {
+            if let Err(text) = publish_at_one(&node, &target).await {
                 tracing::warn!(error = %text, %target, "could not publish the node's services; trying again");
                 failed.push(target);
             }
@@ -167,6 +169,21 @@ pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut targets: Vec<String>)
             sleep(RETRY_DELAY).await;
         }
     }
+}
+
+/// Publishes at one of the nodes of a catalogue. It is safe to repeat: a version is published once.
+async fn publish_at_one(node: &Node, targets: &str) -> Result<(), String> {
+    let mut failures = Failures::default();
+    for target in in_random_order(targets) {
+        match publish_at(node, target).await {
+            Ok(()) => {
+                failures.log_before(target);
+                return Ok(());
+            }
+            Err(text) => failures.add(target, text),
+        }
+    }
+    Err(failures.text())
 }
 
 async fn publish_at(node: &Node, target: &str) -> Result<(), String> {

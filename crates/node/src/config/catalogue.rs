@@ -129,12 +129,13 @@ fn engine_of(section: &Section<'_>, store: &Value<'_>) -> Result<Engine, ConfigE
 
 /// Reads NODE/SERVICE.
 pub(super) fn service_target(value: &Value<'_>) -> Result<String, ConfigError> {
-    const ALLOWED: &str = "NODE/SERVICE, such as \"hub/catalogue\"";
+    const ALLOWED: &str =
+        "NODE/SERVICE, such as \"hub/catalogue\", or several, separated by commas";
     let text = value.text(ALLOWED)?;
-    match text.rsplit_once('/') {
-        Some((node, service)) if !node.is_empty() && !service.is_empty() => Ok(text.to_owned()),
-        _ => Err(value.not(ALLOWED)),
-    }
+    let is_target = |text: &str| {
+        text.rsplit_once('/').is_some_and(|(node, service)| !node.is_empty() && !service.is_empty())
+    };
+    if text.split(',').all(is_target) { Ok(text.to_owned()) } else { Err(value.not(ALLOWED)) }
 }
 
 #[cfg(test)]
@@ -207,6 +208,7 @@ mod tests {
                 "config.toml:4: key `catalogue.engine.user`",
             ),
             ("catalogues = ['hub']\n", "config.toml:1: key `catalogues[0]`"),
+            ("publish_in = ['a/catalogue,b']\n", "config.toml:1: key `publish_in[0]`"),
         ] {
             let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with(place), "{error}");

@@ -5,13 +5,12 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use levada_catalogue::model::Package;
+use levada_catalogue::model::{Package, digest_text};
 use levada_catalogue::store::{Blob, MAX_PAGE};
 use levada_core::wire::catalogue::{self as wire, Cause, Failed, answer::Answer as Response};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
-use super::blocking::HandleError;
 use super::message::{self, invalid, unknown};
 use super::rules::Right;
 use super::session::{RequestError, Session};
@@ -60,12 +59,15 @@ impl Session<'_> {
         let mut blob = Some(blob);
         while at < package.length {
             let Some(open) = blob.take() else { return Err(RequestError::Finished) };
-            let read = spawn_blocking(move || read(open, at)).await;
-            let read = read.map_err(|_| RequestError::from(HandleError::Closing))?;
-            let (open, bytes) = read.map_err(|_| RequestError::Fatal(damaged(package)))?;
-            if bytes.is_empty() || bytes.len() as u64 > package.length - at {
-                return Err(RequestError::Fatal(damaged(package)));
-            }
+            let left = package.length - at;
+            let read = spawn_blocking(move || read(open, at)).await.ok().and_then(Result::ok);
+            let read = read.filter(|(_, bytes)| (1..=left).contains(&(bytes.len() as u64)));
+            let Some((open, bytes)) = read else {
+                let digest = digest_text(&package.digest);
+                tracing::warn!(%digest, at, "a package cannot be read on");
+                // The client would store a failure as a part of the package. It resumes from what it has.
+                return Err(RequestError::Finished);
+            };
             for part in bytes.chunks(wire::MAX_PART) {
                 self.send.send(part).await?;
             }
@@ -166,6 +168,6 @@ fn read_file(file: &File, at: u64) -> io::Result<Vec<u8>> {
 }
 
 fn damaged(package: &Package) -> Failed {
-    let digest = levada_catalogue::model::digest_text(&package.digest);
+    let digest = digest_text(&package.digest);
     Failed::new(Cause::Broken, format!("the package {digest} is damaged in the catalogue"))
 }

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
 use levada_client::home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
-use levada_node::catalogue::open;
+use levada_node::catalogue::open as open_store;
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::restore::finish_interrupted;
@@ -20,7 +19,7 @@ use levada_session::Connection;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::destination::Destination;
+use crate::destination::{Destination, Search};
 use crate::failure::{Failure, NO, PROTOCOL, UNREACHABLE, USAGE};
 use crate::mediated;
 use crate::names::Names;
@@ -33,17 +32,6 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(20);
 /// How long the store of this process may take to close.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// The option `--at`.
-#[derive(Debug, Args)]
-pub struct At {
-    /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if not given
-    #[arg(long, value_name = "NODE/CATALOGUE")]
-    at: Option<Destination>,
-
-    #[command(flatten)]
-    names: Names,
-}
 
 /// A connection to a catalogue.
 pub struct CatalogueConnection {
@@ -62,45 +50,33 @@ enum Server {
     InProcess(JoinHandle<Result<(), ServeError>>, Lock),
 }
 
-impl At {
-    /// Whether it is reached over the network, also if it is at this home's node.
-    pub fn is_remote(&self) -> bool {
-        self.at.is_some()
+/// Connects to the catalogue at `destination`, or to this home's own.
+///
+/// # Errors
+/// [`Failure`] with the exit code that fits.
+pub async fn open(
+    destination: Option<&Destination>,
+    resolving: (Names, Search),
+) -> Result<CatalogueConnection, Failure> {
+    let home = Home::open()?;
+    match destination {
+        Some(destination) => open_remote(&home, destination, resolving).await,
+        None => open_own(&home).await,
     }
+}
 
-    /// NODE/CATALOGUE, unless it is this home's own or a capability.
-    pub fn service(&self) -> Option<String> {
-        match &self.at {
-            Some(Destination::Service(target)) => Some(target.to_string()),
-            Some(Destination::Capability(_)) | None => None,
-        }
-    }
-
-    /// Connects.
-    ///
-    /// # Errors
-    /// [`Failure`] with the exit code that fits.
-    pub async fn open(&self) -> Result<CatalogueConnection, Failure> {
-        let home = Home::open()?;
-        match &self.at {
-            Some(destination) => self.connect(&home, destination).await,
-            None => open_own(&home).await,
-        }
-    }
-
-    async fn connect(
-        &self,
-        home: &Home,
-        destination: &Destination,
-    ) -> Result<CatalogueConnection, Failure> {
-        let client = Arc::new(Client::new(home)?);
-        let capability = destination.capability(&client, self.names, None, "catalogue").await?;
-        let addresses = capability.addresses().to_vec();
-        let node = Target { identity: capability.node(), addresses };
-        let Running { stream, connection, .. } = client.connect(&capability).await?;
-        let caller = CatalogueClient::new(of_stream(stream));
-        Ok(CatalogueConnection { caller, server: Server::Remote { client, connection, node } })
-    }
+async fn open_remote(
+    home: &Home,
+    destination: &Destination,
+    resolving: (Names, Search),
+) -> Result<CatalogueConnection, Failure> {
+    let client = Arc::new(Client::new(home)?);
+    let capability = destination.capability(&client, resolving, None, "catalogue").await?;
+    let addresses = capability.addresses().to_vec();
+    let node = Target { identity: capability.node(), addresses };
+    let Running { stream, connection, .. } = client.connect(&capability).await?;
+    let caller = CatalogueClient::new(of_stream(stream));
+    Ok(CatalogueConnection { caller, server: Server::Remote { client, connection, node } })
 }
 
 /// Opens the catalogue of this home. Waits while another command, or a node that is starting, holds the lock.
@@ -129,7 +105,7 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
 fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
-    let catalogue = open(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
+    let catalogue = open_store(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
     let served =
@@ -177,9 +153,11 @@ impl From<CatalogueError> for Failure {
             CatalogueError::Failed { cause, text } => failure(cause, &plain(&text)),
             CatalogueError::Pipe(PipeError::Stream(error)) => ClientError::from(error).into(),
             CatalogueError::Pipe(PipeError::Stalled) => {
-                Self::new(UNREACHABLE, "unreachable: the catalogue does not answer")
+                Self::new(UNREACHABLE, "unreachable: the catalogue does not answer").of_node()
             }
-            CatalogueError::Gone => Self::new(UNREACHABLE, format!("unreachable: {error}")),
+            CatalogueError::Gone => {
+                Self::new(UNREACHABLE, format!("unreachable: {error}")).of_node()
+            }
             CatalogueError::Pipe(PipeError::Socket(error)) => {
                 Self::local(format!("the connection to the node of this home is lost: {error}"))
             }
@@ -193,12 +171,18 @@ impl From<CatalogueError> for Failure {
 
 fn failure(cause: Cause, text: &str) -> Failure {
     match cause {
-        Cause::Unknown | Cause::Conflict | Cause::Compacted => Failure::new(NO, text),
+        // A node may lack what was published at another one a moment ago.
+        Cause::Unknown => Failure::new(NO, text).of_node(),
+        Cause::Conflict | Cause::Compacted => Failure::new(NO, text),
         Cause::Denied => Failure::denied(format!("denied: {text}")),
         Cause::Invalid => Failure::new(USAGE, text),
-        Cause::Busy | Cause::Away => Failure::new(UNREACHABLE, format!("unreachable: {text}")),
-        Cause::Full | Cause::Broken | Cause::Unspecified => {
-            Failure::local(format!("the catalogue failed: {text}"))
+        Cause::Busy | Cause::Away => {
+            Failure::new(UNREACHABLE, format!("unreachable: {text}")).of_node()
         }
+        // The disk of a node.
+        Cause::Full | Cause::Broken => {
+            Failure::local(format!("the catalogue failed: {text}")).of_node()
+        }
+        Cause::Unspecified => Failure::local(format!("the catalogue failed: {text}")),
     }
 }

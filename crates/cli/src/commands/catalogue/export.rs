@@ -10,7 +10,7 @@ use levada_core::wire::catalogue::Detail;
 use levada_services::catalogue::{CatalogueClient, Item};
 use serde_json::json;
 
-use super::connection::At;
+use super::at::At;
 use super::exported;
 use super::get::{Origin, fetch};
 use crate::failure::{Failure, Outcome};

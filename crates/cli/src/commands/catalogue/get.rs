@@ -11,7 +11,8 @@ use levada_core::{Hasher, Identity};
 use levada_services::catalogue::CatalogueClient;
 use serde_json::Value;
 
-use super::connection::At;
+use super::at::At;
+use super::connection::CatalogueConnection;
 use super::files::{digest, partial_name};
 use super::object::{Wanted, describe};
 use super::swarm::{self, Peers, Transfer};
@@ -24,12 +25,13 @@ use crate::progress::Progress;
 /// Print an object's descriptor, and fetch its package if it has changed
 ///
 /// Every signature on it is verified. An interrupted download is resumed. A package of 1 MiB or more comes from nodes that provide it, if
-/// there are any. Exit codes: 1 if there is no such version,
-/// 121 if a signature is missing or invalid.
+/// there are any. Of several nodes of a catalogue (--at a/catalogue,b/catalogue) one is read, and the next one if it fails or does not have
+/// the version. Exit codes: 1 if there is no such version, 121 if a signature is missing or invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue get hyperty/Connector
   levada catalogue get hyperty/Connector@^1.2 --package connector.js --at hub/catalogue
+  levada catalogue get hyperty/Connector@1.2.0 --at hub1/catalogue,hub2/catalogue,hub3/catalogue
   levada catalogue get runtime/Browser --from https://catalogue.example --package browser.js
   levada catalogue get runtime/Browser --from http://192.0.2.7:5383
   levada catalogue get runtime/Browser --signed-by lv… --json")]
@@ -69,18 +71,18 @@ pub async fn get(arguments: Get) -> Outcome {
     let (found, transfer) = match arguments.web.open()? {
         Some(web) => find(&arguments, &mut Origin::Web(&web), None).await?,
         None => {
-            let mut connection = arguments.at.open().await?;
-            let peers = match connection.remote() {
-                Some((client, node)) => {
-                    let provide = swarm::provides(&Home::open()?)?;
-                    Some(Peers { client, node, provide })
-                }
-                None => None,
+            let find = async |connection: &mut CatalogueConnection| {
+                let peers = match connection.remote() {
+                    Some((client, node)) => {
+                        let provide = swarm::provides(&Home::open()?)?;
+                        Some(Peers { client, node, provide })
+                    }
+                    None => None,
+                };
+                let mut origin = Origin::Client(&mut connection.caller);
+                find(&arguments, &mut origin, peers.as_ref()).await
             };
-            let mut origin = Origin::Client(&mut connection.caller);
-            let found = find(&arguments, &mut origin, peers.as_ref()).await;
-            connection.close().await;
-            found?
+            arguments.at.run(find).await?
         }
     };
     if found.yanked {
@@ -143,7 +145,7 @@ async fn find(
         output::note(format_args!("{} has not changed", path.display()));
     }
     if let (Some(true), Some(at), Some(package)) =
-        (peers.map(|peers| peers.provide), arguments.at.service(), &found.package)
+        (peers.map(|peers| peers.provide), arguments.at.services(), &found.package)
     {
         swarm::hand_over(&home, &at, (&found, package), path).await;
     }
@@ -216,7 +218,8 @@ pub async fn fetch(
         let _ = fs::remove_file(&part);
         let text =
             format!("protocol: the received package has the digest {}", digest_text(&digest));
-        return Err(Failure::new(PROTOCOL, text));
+        // The package of another node is verified in the same way.
+        return Err(Failure::new(PROTOCOL, text).of_node());
     }
     fs::rename(&part, path).map_err(Failure::file("write", path))?;
     Ok(true)

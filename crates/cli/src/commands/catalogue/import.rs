@@ -14,7 +14,7 @@ use levada_catalogue::rethink::{Folder, Found, Incompatible, Reason, Skipped};
 use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
-use super::connection::At;
+use super::at::At;
 use super::exported::{Contents, Ready};
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output;

@@ -8,7 +8,8 @@ use levada_core::wire::catalogue::Detail;
 use levada_services::catalogue::Item;
 use serde_json::{Value, json};
 
-use super::connection::{At, CatalogueConnection};
+use super::at::At;
+use super::connection::CatalogueConnection;
 use super::object::{HEADING, describe, row};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
@@ -61,14 +62,12 @@ pub struct Ls {
 }
 
 pub async fn ls(arguments: Ls) -> Outcome {
-    let mut connection = arguments.at.open().await?;
-    let listed = match &arguments.selection {
-        Some(Selection::Object(key)) => versions(&mut connection, key).await,
-        Some(Selection::Kind(kind)) => objects(&mut connection, Some(*kind), &arguments).await,
-        None => objects(&mut connection, None, &arguments).await,
+    let list = async |connection: &mut CatalogueConnection| match &arguments.selection {
+        Some(Selection::Object(key)) => versions(connection, key).await,
+        Some(Selection::Kind(kind)) => objects(connection, Some(*kind), &arguments).await,
+        None => objects(connection, None, &arguments).await,
     };
-    connection.close().await;
-    print(listed?, arguments.limit, arguments.json)
+    print(arguments.at.run(list).await?, arguments.limit, arguments.json)
 }
 
 async fn versions(connection: &mut CatalogueConnection, key: &Key) -> Result<Vec<Shown>, Failure> {
@@ -176,15 +175,15 @@ pub struct Search {
 }
 
 pub async fn search(arguments: Search) -> Outcome {
-    let mut connection = arguments.at.open().await?;
-    let mut found = Vec::new();
-    let each = |item: Item| {
-        found.push(Shown { key: item.key, version: item.newest });
-        Ok::<_, Failure>(())
-    };
     let (query, limit) = (arguments.words.join(" "), one_more(arguments.limit));
-    let searched = connection.caller.search(&query, arguments.kind, limit, each).await;
-    connection.close().await;
-    searched?;
-    print(found, arguments.limit, arguments.json)
+    let search = async |connection: &mut CatalogueConnection| {
+        let mut found = Vec::new();
+        let each = |item: Item| {
+            found.push(Shown { key: item.key, version: item.newest });
+            Ok::<_, Failure>(())
+        };
+        connection.caller.search(&query, arguments.kind, limit, each).await?;
+        Ok(found)
+    };
+    print(arguments.at.run(search).await?, arguments.limit, arguments.json)
 }

@@ -5,7 +5,8 @@ use levada_core::wire::catalogue::Logged;
 use levada_core::{Identity, UnixTime};
 use serde_json::{Value, json};
 
-use super::connection::At;
+use super::at::At;
+use super::connection::CatalogueConnection;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 
@@ -29,15 +30,16 @@ pub struct Log {
 const LOG: &[&str] = &["time", "identity", "action", "outcome", "object", "version"];
 
 pub async fn log(arguments: Log) -> Outcome {
-    let mut connection = arguments.at.open().await?;
-    let mut entries = Vec::new();
-    let each = |entry: Logged| {
-        entries.push(entry);
-        Ok::<_, Failure>(())
+    let read = async |connection: &mut CatalogueConnection| {
+        let mut entries = Vec::new();
+        let each = |entry: Logged| {
+            entries.push(entry);
+            Ok::<_, Failure>(())
+        };
+        connection.caller.audit(arguments.limit, each).await?;
+        Ok(entries)
     };
-    let read = connection.caller.audit(arguments.limit, each).await;
-    connection.close().await;
-    read?;
+    let entries = arguments.at.run(read).await?;
     if arguments.json {
         let entries: Vec<Value> = entries.iter().map(describe_entry).collect();
         output::json(json!({ "log": entries }))?;

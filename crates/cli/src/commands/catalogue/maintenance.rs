@@ -10,7 +10,7 @@ use levada_node::Overrides;
 use levada_node::config::{check_name, parse_duration};
 use serde_json::json;
 
-use super::connection::At;
+use super::at::AtOne;
 use crate::commands::up;
 use crate::failure::{Failure, NO, Outcome};
 use crate::identity::{IdentityOrName, identities};
@@ -86,7 +86,7 @@ pub struct Verify {
     json: bool,
 
     #[command(flatten)]
-    at: At,
+    at: AtOne,
 }
 
 pub async fn verify(arguments: Verify) -> Outcome {
@@ -135,7 +135,7 @@ pub struct Gc {
     json: bool,
 
     #[command(flatten)]
-    at: At,
+    at: AtOne,
 }
 
 pub async fn gc(arguments: Gc) -> Outcome {

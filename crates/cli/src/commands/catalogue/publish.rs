@@ -13,7 +13,8 @@ use levada_client::home::Home;
 use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
-use super::connection::At;
+use super::at::At;
+use super::connection::CatalogueConnection;
 use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;
@@ -25,7 +26,8 @@ use crate::progress::Progress;
 ///
 /// Versions are immutable: publishing identical content again succeeds, and other content under the same version is
 /// refused. An interrupted upload to a running node is resumed if it is repeated within ten minutes. A version that
-/// cannot be shown to reTHINK clients under /.well-known/ is published with a warning.
+/// cannot be shown to reTHINK clients under /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
+/// the next one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
@@ -76,14 +78,16 @@ pub async fn publish(arguments: Publish) -> Outcome {
             plain(warning)
         ));
     }
-    let mut connection = arguments.at.open().await?;
     if arguments.dry_run {
-        let found = is_published(&mut connection.caller, &draft).await;
-        connection.close().await;
-        return print_dry_run(&draft, found?, warning, arguments.json);
+        let find = async |connection: &mut CatalogueConnection| {
+            is_published(&mut connection.caller, &draft).await
+        };
+        let found = arguments.at.run(find).await?;
+        return print_dry_run(&draft, found, warning, arguments.json);
     }
     let length = draft.package.as_ref().map_or(0, |package| package.length);
-    let changed = {
+    // Safe to repeat at another node: a version is published once.
+    let publish = async |connection: &mut CatalogueConnection| {
         let bar = file.is_some().then(|| Progress::of_bytes(draft.key.name.as_str(), length));
         let progress = |at| bar.iter().for_each(|bar| bar.set(at));
         let mut nothing = io::empty();
@@ -91,10 +95,9 @@ pub async fn publish(arguments: Publish) -> Outcome {
             Some(file) => file,
             None => &mut nothing,
         };
-        connection.caller.publish(&draft, source, progress).await
+        Ok(connection.caller.publish(&draft, source, progress).await?)
     };
-    connection.close().await;
-    let ChangeOutcome { is_new, revision } = changed?;
+    let ChangeOutcome { is_new, revision } = arguments.at.run(publish).await?;
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),

@@ -7,14 +7,16 @@ use levada_core::wire::catalogue::Changed;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::connection::{At, CatalogueConnection};
+use super::at::At;
+use super::connection::CatalogueConnection;
+use super::nodes::Nodes;
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{self, plain};
 
 /// Show changes as they happen
 ///
 /// Each line has the revision, the event and the version. A lost connection to another node is re-established without
-/// missing a change. After an interruption, --after with the last revision continues there; exit code 1 means that
+/// missing a change, also to the next one of several nodes of a catalogue (--at). After an interruption, --after with the last revision continues there; exit code 1 means that
 /// changes after that revision are no longer stored.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -47,18 +49,20 @@ pub struct Watch {
 }
 
 pub async fn watch(arguments: Watch) -> Outcome {
-    let mut connection = arguments.at.open().await?;
-    let mut after = arguments.after;
+    let (mut nodes, mut after) = (arguments.at.nodes().await?, arguments.after);
+    // For this home's own catalogue, a retry could take the lock that its restarting node needs.
+    if arguments.once || !nodes.are_remote() {
+        nodes.run(async |connection| follow(connection, &arguments, &mut after).await).await?;
+        return Ok(0);
+    }
+    let mut connection = nodes.open().await?;
     loop {
         let watched = follow(&mut connection, &arguments, &mut after).await;
         connection.close().await;
         let Err(failure) = watched else { return Ok(0) };
-        // For this home's own catalogue, a retry could take the lock that its restarting node needs.
-        if arguments.once || !arguments.at.is_remote() {
-            return Err(failure);
-        }
-        connection = reconnect(&arguments.at, failure).await?;
-        output::note("levada: connected again");
+        nodes.put_first_last();
+        connection = reconnect(&mut nodes, failure).await?;
+        output::note(format_args!("levada: connected again, to {}", nodes.first()));
     }
 }
 
@@ -97,13 +101,16 @@ fn show(change: &Changed, json: bool) -> Result<(), Failure> {
 }
 
 /// Reconnects after pauses, until it succeeds or fails for a reason that a retry cannot change.
-async fn reconnect(at: &At, mut failure: Failure) -> Result<CatalogueConnection, Failure> {
+async fn reconnect(
+    nodes: &mut Nodes,
+    mut failure: Failure,
+) -> Result<CatalogueConnection, Failure> {
     let mut backoff = Backoff::default();
     while [UNREACHABLE, PROTOCOL].contains(&failure.code()) {
         let (text, pause) = (plain(failure.text()), backoff.pause());
         output::note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
         sleep(pause).await;
-        match at.open().await {
+        match nodes.open().await {
             Ok(connection) => return Ok(connection),
             Err(error) => failure = error,
         }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use levada_catalogue::model::Kind;
 use levada_client::{Client, RequestSpec, Running, Verdict};
-use levada_core::Identity;
 use levada_core::wire::{Service, catalogue::Detail};
+use levada_core::{Identity, SystemRandom, shuffle};
 use levada_node::catalogue::service_of;
 use levada_services::catalogue::{CatalogueClient, Item, of_stream};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::commands::query::describe;
 use crate::failure::Failure;
@@ -21,6 +21,8 @@ use crate::service_target::ServiceTarget;
 
 /// The duration of the query of the network, which runs at the same time.
 const LIMIT: Duration = Duration::from_millis(1850);
+/// How long the nodes of a catalogue that were asked have alone, before the next one is asked, too.
+const STAGGER: Duration = Duration::from_millis(400);
 /// Maximum number of catalogues that are read.
 const MAX_CATALOGUES: usize = 16;
 /// Maximum number of services that are read of one catalogue.
@@ -83,7 +85,7 @@ pub async fn read(client: &Arc<Client>, catalogues: &[String]) -> Found {
     for (number, catalogue) in catalogues.iter().take(MAX_CATALOGUES).cloned().enumerate() {
         let client = client.clone();
         tasks.spawn(async move {
-            let answer = match timeout_at(end, read_one(&client, &catalogue)).await {
+            let answer = match timeout_at(end, read_first(&client, &catalogue)).await {
                 Ok(answer) => answer.map_err(|error| error.text().to_owned()),
                 Err(_) => Err("it does not answer".to_owned()),
             };
@@ -117,8 +119,35 @@ pub async fn read(client: &Arc<Client>, catalogues: &[String]) -> Found {
 }
 
 /// The nodes in one catalogue, and whether it has more services than are read.
-async fn read_one(client: &Client, text: &str) -> Result<(Vec<Catalogued>, bool), Failure> {
-    let catalogue: ServiceTarget = text.parse().map_err(Failure::local)?;
+type Answer = Result<(Vec<Catalogued>, bool), Failure>;
+
+/// Reads a catalogue at one of its nodes: the first of them that answers. There is no time to wait for each of them in turn.
+async fn read_first(client: &Arc<Client>, catalogue: &str) -> Answer {
+    let mut nodes: Vec<String> = catalogue.split(',').map(str::to_owned).collect();
+    shuffle(&mut nodes, &SystemRandom);
+    let mut tasks = JoinSet::new();
+    for (number, node) in nodes.into_iter().enumerate() {
+        let (client, catalogue) = (client.clone(), catalogue.to_owned());
+        tasks.spawn(async move {
+            sleep(STAGGER * u32::try_from(number).unwrap_or(u32::MAX)).await;
+            let answer = read_one(&client, &node, &catalogue).await;
+            (node, answer)
+        });
+    }
+    let mut failures = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        match done {
+            Ok((_, Ok(answer))) => return Ok(answer),
+            Ok((node, Err(failure))) => failures.push(format!("{node}: {}", failure.text())),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    Err(Failure::local(failures.join("; ")))
+}
+
+/// Reads the catalogue `text` at `node`.
+async fn read_one(client: &Client, node: &str, text: &str) -> Answer {
+    let catalogue: ServiceTarget = node.parse().map_err(Failure::local)?;
     let target = client.resolve(&catalogue.node, |_| Verdict::Unasked).await?;
     let spec = RequestSpec { service: catalogue.service, uses: 1, ..RequestSpec::default() };
     let Running { stream, connection, .. } = client.request_and_start(&target, spec).await?;
