@@ -1,5 +1,6 @@
-//! The store of a catalogue on several nodes, with a real engine of three servers on loopback.
+//! The store of a catalogue on several nodes, with a real engine: servers on loopback, or on hosts in network namespaces.
 
+mod access;
 mod conformance;
 mod engine;
 mod kills;
