@@ -1,6 +1,11 @@
-//! The store of a catalogue on several nodes, with a real engine of three servers on loopback.
+//! The store of a catalogue on several nodes, with a real engine: servers on loopback, or on hosts in network namespaces.
 
+mod access;
+mod clocks;
 mod conformance;
 mod engine;
+mod full_disk;
 mod kills;
+mod load;
+mod long_package;
 mod nodes;

@@ -1,7 +1,7 @@
-//! Three servers of NATS that form a cluster, with their files in a folder of their own.
+//! Servers of NATS, three that form a cluster or a single one, with their files in a folder of their own.
 
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -9,30 +9,61 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use levada_catalogue::store::cluster::Options;
+use levada_lab::Node;
 use tempfile::TempDir;
 
-/// The servers.
+/// The servers of a cluster.
 const SERVERS: usize = 3;
 /// Below the ports that the kernel gives to connections.
 const FIRST_PORT: u16 = 20_000;
 const LAST_PORT: u16 = 32_000;
 
-/// A cluster, which ends with this value.
+/// An engine, which ends with this value.
 pub struct Engine {
     folder: TempDir,
+    setup: Setup,
     ports: Vec<u16>,
     servers: Vec<Option<Child>>,
 }
 
+/// How the servers are started.
+pub struct Setup {
+    /// How many there are.
+    pub servers: usize,
+    /// Added to the configuration of each.
+    pub configuration: String,
+    /// The host of each, and its address there; none if all are on this machine's loopback.
+    pub hosts: Vec<(Node, IpAddr)>,
+    /// Where the first server keeps its data, if not beside those of the others.
+    pub first_data: Option<PathBuf>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { servers: SERVERS, configuration: String::new(), hosts: Vec::new(), first_data: None }
+    }
+}
+
+impl Setup {
+    /// A single server, which leads at once.
+    pub fn single() -> Self {
+        Self { servers: 1, ..Self::default() }
+    }
+}
+
 impl Engine {
-    /// Starts all servers. They elect a leader in some seconds.
+    /// Starts a cluster on loopback. The servers elect a leader in some seconds.
     pub fn start() -> Self {
+        Self::start_as(Setup::default())
+    }
+
+    pub fn start_as(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let ports = free_ports(2 * SERVERS);
-        let mut engine = Self { folder, ports, servers: Vec::new() };
-        for number in 0..SERVERS {
+        let ports = free_ports(2 * setup.servers);
+        let servers = (0..setup.servers).map(|_| None).collect();
+        let mut engine = Self { folder, setup, ports, servers };
+        for number in 0..engine.servers.len() {
             engine.configure(number);
-            engine.servers.push(None);
             engine.start_one(number);
         }
         engine
@@ -40,44 +71,64 @@ impl Engine {
 
     /// How a node uses it, for the catalogue `name`.
     pub fn options(&self, name: &str) -> Options {
-        let servers = self.ports[..SERVERS].iter().map(|port| format!("nats://127.0.0.1:{port}"));
+        let count = self.servers.len();
+        let url = |number| format!("nats://{}:{}", self.address(number), self.ports[number]);
         // Elections take longer on a busy machine.
         Options {
-            servers: servers.collect(),
+            servers: (0..count).map(url).collect(),
             name: name.to_owned(),
+            replicas: count,
             connect_timeout: LIMIT,
             write_timeout: LIMIT,
             ..Options::default()
         }
     }
 
-    /// The server that leads the log of a catalogue, and whether the others have all of it. `None` while there is none.
+    /// The server that leads the log of a catalogue, and whether the others have all of it, and of the packages. `None` while there
+    /// is none.
     pub fn leader(&self, name: &str) -> Option<(usize, bool)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let stream = format!("LEVADA_{}_LOG", name.to_ascii_uppercase());
-        let cluster = runtime.block_on(async {
-            let client = async_nats::connect(self.options(name).servers).await.ok()?;
+        let name = name.to_ascii_uppercase();
+        let [log, parts] = runtime.block_on(async {
+            let client = async_nats::connect(self.options(&name).servers).await.ok()?;
             let context = async_nats::jetstream::new(client);
-            let info = context.get_stream(stream).await.ok()?.cached_info().clone();
-            info.cluster
+            let of = async |stream: &str| {
+                let stream = context.get_stream(format!("LEVADA_{name}_{stream}")).await.ok()?;
+                stream.cached_info().cluster.clone()
+            };
+            Some([of("LOG").await?, of("PARTS").await?])
         })?;
-        let number = cluster.leader?.strip_prefix('n')?.parse().ok()?;
-        let is_current = cluster.replicas.iter().all(|replica| replica.current);
-        Some((number, is_current && cluster.replicas.len() == SERVERS - 1))
+        let number = log.leader?.strip_prefix('n')?.parse().ok()?;
+        let replicas = [&log.replicas[..], &parts.replicas[..]].concat();
+        let is_current = replicas.iter().all(|replica| replica.current);
+        Some((number, is_current && replicas.len() == 2 * (SERVERS - 1)))
+    }
+
+    fn address(&self, number: usize) -> IpAddr {
+        self.setup.hosts.get(number).map_or(Ipv4Addr::LOCALHOST.into(), |(_, address)| *address)
     }
 
     fn configure(&self, number: usize) {
-        let (clients, routes) = self.ports.split_at(SERVERS);
-        let all: Vec<_> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
-        let text = format!(
-            "server_name: n{number}\nlisten: 127.0.0.1:{}\nmax_payload: 2MB\n\
-             jetstream {{ store_dir: '{}', sync_interval: always }}\n\
-             cluster {{ name: levada, listen: 127.0.0.1:{}, routes: [{}] }}\n",
+        let (clients, routes) = self.ports.split_at(self.servers.len());
+        let address = self.address(number);
+        let own = self.setup.first_data.as_ref().filter(|_| number == 0);
+        let data = self.folder.path().join(format!("data{number}"));
+        let mut text = format!(
+            "server_name: n{number}\nlisten: '{address}:{}'\nmax_payload: 2MB\n\
+             jetstream {{ store_dir: '{}', sync_interval: always, max_file_store: 100GB }}\n{}\n",
             clients[number],
-            self.folder.path().join(format!("data{number}")).display(),
-            routes[number],
-            all.join(", "),
+            own.unwrap_or(&data).display(),
+            self.setup.configuration,
         );
+        if routes.len() > 1 {
+            let route = |(number, port)| format!("nats://{}:{port}", self.address(number));
+            let all: Vec<_> = routes.iter().enumerate().map(route).collect();
+            text += &format!(
+                "cluster {{ name: levada, listen: '{address}:{}', routes: [{}] }}\n",
+                routes[number],
+                all.join(", "),
+            );
+        }
         fs::write(self.file(number, "conf"), text).unwrap();
     }
 
@@ -89,14 +140,14 @@ impl Engine {
     pub fn start_one(&mut self, number: usize) {
         let file = self.file(number, "log");
         let log = fs::File::options().create(true).append(true).open(file).unwrap();
-        let server = Command::new(program())
-            .arg("-c")
-            .arg(self.file(number, "conf"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("nats-server: go install github.com/nats-io/nats-server/v2@v2.15.2");
+        let mut command = Command::new(program());
+        command.arg("-c").arg(self.file(number, "conf"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let server = match self.setup.hosts.get(number) {
+            Some((host, _)) => host.run(|| command.spawn()).unwrap(),
+            None => command.spawn(),
+        };
+        let server = server.expect("go install github.com/nats-io/nats-server/v2@v2.15.2");
         self.servers[number] = Some(server);
     }
 

@@ -1,19 +1,16 @@
 //! `kill -9` of servers of the engine and of nodes, while 16 threads publish on three nodes: nothing acknowledged is lost, nothing is
 //! published twice, and all nodes have the same changes in the same order.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use levada_catalogue::store::cluster::{ClusterStore, Options};
-use levada_catalogue::store::conformance::{NOW, draft};
-use levada_catalogue::store::{Change, Event, MAX_PAGE, Outcome, Store, StoreError};
 
 use super::engine::{Engine, until};
+use super::load::{self, Told, check_equal};
 use crate::child;
 use crate::store::in_full;
 
@@ -41,26 +38,14 @@ fn publish_for_ever(folder: &Path) {
 }
 
 fn publish(store: &ClusterStore, name: &str) {
-    for n in 0.. {
-        // Each tenth version is one that the others publish, too, with another descriptor.
-        let key =
-            if n % 10 == 9 { format!("hyperty/of-all-{n}") } else { format!("hyperty/{name}-{n}") };
-        let whole = draft(&key, "1.0.0", &format!("{{\"by\":\"{name}\"}}"));
-        match store.publish(&whole, None, NOW) {
-            Ok(Outcome::Created(_)) => {
-                // The line break in front ends the unfinished line of the test harness.
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "\n@{key} {name}").and_then(|()| out.flush()).unwrap();
-            }
-            Ok(Outcome::Same | Outcome::Conflict) => {}
-            Err(StoreError::Unavailable(_) | StoreError::Uncertain) => {
-                thread::sleep(Duration::from_millis(50));
-            }
-            Err(error) => panic!("{error}"),
+    load::publish(store, name, |told| {
+        if let Told::Published(key) = told {
+            // The line break in front ends the unfinished line of the test harness.
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "\n@{key} {name}").and_then(|()| out.flush()).unwrap();
         }
-        // All changes are compared in the end.
-        thread::sleep(Duration::from_millis(10));
-    }
+        true
+    });
 }
 
 /// What the nodes printed: the key and the publisher of each version.
@@ -163,42 +148,6 @@ fn killed_servers_and_nodes_lose_nothing_acknowledged() {
     nodes.await_progress();
     let acknowledged = Arc::clone(&nodes.acknowledged);
     drop(nodes);
-    check(folder.path(), &options, &acknowledged.lock().unwrap());
-}
-
-/// Reads all changes from each node, and from a new one.
-fn check(folder: &Path, options: &Options, acknowledged: &[(String, String)]) {
-    let open = |name: &str| ClusterStore::open(&folder.join(name), options).unwrap();
-    let stores = ["0", "1", "2", "last"].map(open);
-    let newest = || stores.iter().map(|store| store.revision().unwrap());
-    until("the nodes are equal", || newest().min() == newest().max());
-    let [first, rest @ ..] = &stores;
-    let changes = all_changes(first);
-    rest.iter().for_each(|store| assert_eq!(all_changes(store), changes));
-    let mut published = BTreeSet::new();
-    for change in changes.iter().filter(|change| change.event == Event::Published) {
-        assert!(published.insert(change.key.clone()), "{} was published twice", change.key);
-    }
-    for (key, by) in acknowledged {
-        let whole = draft(key, "1.0.0", &format!("{{\"by\":\"{by}\"}}"));
-        for store in &stores {
-            let found = store.get(&whole.key, &whole.version).unwrap();
-            let found = found.unwrap_or_else(|| panic!("{key} was acknowledged and is missing"));
-            assert_eq!(found.descriptor, whole.descriptor, "{key} was acknowledged to another one");
-        }
-    }
-    eprintln!("{} acknowledged, {} published", acknowledged.len(), published.len());
-    assert!(published.len() >= acknowledged.len());
-}
-
-fn all_changes(store: &ClusterStore) -> Vec<Change> {
-    let mut all: Vec<Change> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |change| change.revision);
-        let page = store.changes(after, MAX_PAGE).unwrap();
-        if page.is_empty() {
-            return all;
-        }
-        all.extend(page);
-    }
+    let open = |name: &str| ClusterStore::open(&folder.path().join(name), &options).unwrap();
+    check_equal(&["0", "1", "2", "last"].map(open), &acknowledged.lock().unwrap());
 }

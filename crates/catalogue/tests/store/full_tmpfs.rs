@@ -1,7 +1,6 @@
 //! A full file system: a small tmpfs in a mount namespace of its own. Needs root.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use levada_catalogue::store::embedded::EmbeddedStore;
@@ -20,19 +19,8 @@ fn reports_a_full_file_system_and_loses_nothing() {
         return fill_and_enlarge(&folder);
     }
     let folder = tempfile::tempdir().unwrap();
-    let script = format!("mount -t tmpfs -o size={SIZE} none \"$1\" && shift && exec \"$@\"");
-    let mut command = Command::new("unshare");
-    command
-        .args(["--mount", "sh", "-c", &script, "sh"])
-        .arg(folder.path())
-        .arg(std::env::current_exe().unwrap());
     let test = "reports_a_full_file_system_and_loses_nothing";
-    child::configure(&mut command, module_path!(), test, folder.path());
-    let output = command.output().unwrap();
-    let [stdout, stderr] =
-        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    // A child that finds no test of this name succeeds, too.
-    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
+    child::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
 }
 
 fn blob(n: u64) -> Vec<u8> {
@@ -93,9 +81,7 @@ fn fill_and_enlarge(folder: &Path) {
     let store = EmbeddedStore::open(&folder).unwrap();
     check(&store, "full, and reopened");
 
-    let mut larger = Command::new("mount");
-    larger.args(["-o", &format!("remount,size={LARGER_SIZE}")]).arg(folder.parent().unwrap());
-    assert!(larger.status().unwrap().success());
+    child::resize_tmpfs(folder.parent().unwrap(), LARGER_SIZE);
     let later = SystemClock.now().after(Duration::from_secs(60));
     store.collect(Duration::ZERO, None, later).unwrap();
     publish(&store, &draft(with_package + 1, without, None)).unwrap();

@@ -1,8 +1,10 @@
 //! Connections to the engine.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::{Client, ConnectOptions};
+use async_nats::connection::State;
+use async_nats::{Client, ConnectOptions, Server};
 
 use super::options::{Credentials, Options};
 use crate::store::StoreError;
@@ -15,8 +17,39 @@ const PING_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_millis(250);
 
 /// A connection, which goes on in the background if no server answers now.
-pub async fn connect(from: &Options) -> Result<Client, StoreError> {
-    let mut options = ConnectOptions::new()
+pub struct Connection {
+    pub client: Client,
+    /// Why the servers could not be reached when all were tried the last time.
+    failures: Arc<Mutex<String>>,
+}
+
+impl Connection {
+    pub async fn open(from: &Options) -> Result<Self, StoreError> {
+        let failures = Arc::new(Mutex::new(String::new()));
+        let options = with_credentials(options(&failures), &from.credentials).await?;
+        let options = match &from.authorities {
+            Some(file) => options.add_root_certificates(file.clone()).require_tls(true),
+            None => options,
+        };
+        let client = options.connect(&from.servers[..]).await;
+        Ok(Self { client: client.map_err(|error| unavailable(&error))?, failures })
+    }
+
+    /// Fails if no server is connected. The client library would keep what is sent, for later.
+    pub fn check(&self) -> Result<(), StoreError> {
+        if self.client.connection_state() == State::Connected {
+            return Ok(());
+        }
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = if failures.is_empty() { String::new() } else { format!(" ({failures})") };
+        Err(unavailable(&format!("no server of it is connected{why}")))
+    }
+}
+
+/// The options of all connections. What fails is noted in `failures`.
+fn options(failures: &Arc<Mutex<String>>) -> ConnectOptions {
+    let failures = Arc::clone(failures);
+    ConnectOptions::new()
         .name("levada")
         .ping_interval(PING_INTERVAL)
         .connection_timeout(REQUEST_TIMEOUT)
@@ -24,11 +57,19 @@ pub async fn connect(from: &Options) -> Result<Client, StoreError> {
         .retry_on_initial_connect()
         .reconnect_delay_callback(|attempts| {
             MAX_RECONNECT_DELAY.min(Duration::from_millis(50 * attempts as u64))
-        });
-    if let Some(file) = &from.authorities {
-        options = options.add_root_certificates(file.clone()).require_tls(true);
-    }
-    options = match &from.credentials {
+        })
+        // Called before the servers are tried. Events of the library name only the kind of an error.
+        .reconnect_to_server_callback(move |servers, _| {
+            *failures.lock().unwrap_or_else(PoisonError::into_inner) = failures_of(&servers);
+            async { None }
+        })
+}
+
+async fn with_credentials(
+    options: ConnectOptions,
+    credentials: &Credentials,
+) -> Result<ConnectOptions, StoreError> {
+    Ok(match credentials {
         Credentials::None => options,
         Credentials::Password(name, password) => {
             options.user_and_password(name.clone(), password.to_string())
@@ -37,8 +78,16 @@ pub async fn connect(from: &Options) -> Result<Client, StoreError> {
         Credentials::File(file) => {
             options.credentials_file(file).await.map_err(|error| StoreError::file(file, error))?
         }
-    };
-    options.connect(&from.servers[..]).await.map_err(|error| unavailable(&error))
+    })
+}
+
+/// The last error of each server. Without its URL, which may contain a password.
+fn failures_of(servers: &[Server]) -> String {
+    let failures = servers.iter().filter_map(|server| {
+        let error = server.last_error.as_ref()?;
+        Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
+    });
+    failures.collect::<Vec<_>>().join("; ")
 }
 
 /// The error of a request that the engine did not carry out.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use async_nats::connection::State;
 use async_nats::header::{NATS_BATCH_COMMIT, NATS_BATCH_ID, NATS_BATCH_SEQUENCE};
 use async_nats::header::{NATS_BATCH_COMMIT_FINAL, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE};
 use async_nats::jetstream::message::StreamMessage;
@@ -20,7 +19,7 @@ use levada_core::wire::catalogue::MAX_RECORD;
 use levada_core::{Digest, Random, SystemRandom, UnixTime};
 use tokio::time::timeout;
 
-use super::connect::{REQUEST_TIMEOUT, connect, unavailable};
+use super::connect::{Connection, REQUEST_TIMEOUT, unavailable};
 use super::options::Options;
 use super::record::{self, Subjects};
 use crate::store::StoreError;
@@ -33,9 +32,9 @@ const LOG_ID: &str = "levada-log";
 
 /// The connections to the engine.
 pub struct Engine {
-    client: Client,
+    connection: Connection,
     context: Context,
-    parts_client: Client,
+    parts_connection: Connection,
     parts: Context,
     /// The subjects of the catalogue.
     pub subjects: Subjects,
@@ -71,14 +70,14 @@ impl Engine {
     /// Connects. If no server of the engine answers now, connecting goes on in the background.
     pub async fn connect(options: &Options) -> Result<Self, StoreError> {
         let name = options.name.to_ascii_uppercase();
-        let client = connect(options).await?;
+        let connection = Connection::open(options).await?;
         // Long packages must not delay records.
-        let parts_client = connect(options).await?;
+        let parts_connection = Connection::open(options).await?;
         Ok(Self {
-            context: context(&client),
-            client,
-            parts: context(&parts_client),
-            parts_client,
+            context: context(&connection.client),
+            connection,
+            parts: context(&parts_connection.client),
+            parts_connection,
             subjects: Subjects::of(&options.name),
             log_name: format!("LEVADA_{name}_LOG"),
             parts_name: format!("LEVADA_{name}_PARTS"),
@@ -88,14 +87,14 @@ impl Engine {
 
     /// The connection for records.
     pub fn client(&self) -> &Client {
-        &self.client
+        &self.connection.client
     }
 
     /// Creates the streams that are missing. The name of the log.
     pub async fn create(&self) -> Result<LogId, StoreError> {
-        check(&self.client)?;
-        check(&self.parts_client)?;
-        let longest = self.client.server_info().max_payload;
+        self.connection.check()?;
+        self.parts_connection.check()?;
+        let longest = self.connection.client.server_info().max_payload;
         if longest < MAX_RECORD {
             let text = format!("its `max_payload` is {longest} bytes: set it to 2MB");
             return Err(unavailable(&text));
@@ -120,7 +119,7 @@ impl Engine {
 
     /// The stream of the log, and its name.
     pub async fn log(&self) -> Result<(Stream<Info>, LogId), StoreError> {
-        check(&self.client)?;
+        self.connection.check()?;
         let stream = self.context.get_stream(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         let log = self.log_id(stream.cached_info())?;
@@ -147,7 +146,7 @@ impl Engine {
 
     /// The stream of the parts, on its own connection.
     pub async fn parts(&self) -> Result<Stream<()>, StoreError> {
-        check(&self.parts_client)?;
+        self.parts_connection.check()?;
         self.parts.get_stream_no_info(&self.parts_name).await.map_err(|error| unavailable(&error))
     }
 
@@ -177,21 +176,21 @@ impl Engine {
 
     /// Stores a part of a package. It may be stored again.
     pub async fn add_part(&self, subject: String, bytes: Bytes) -> Result<(), WriteError> {
-        check(&self.parts_client).map_err(WriteError::Failed)?;
+        self.parts_connection.check().map_err(WriteError::Failed)?;
         let request = Request::new().payload(bytes).timeout(Some(REQUEST_TIMEOUT));
-        send(&self.parts_client, subject, request).await.map(drop)
+        send(&self.parts_connection.client, subject, request).await.map(drop)
     }
 
     /// Writes a record. Its number.
     pub async fn write(&self, write: Write<'_>) -> Result<u64, WriteError> {
-        check(&self.client).map_err(WriteError::Failed)?;
+        self.connection.check().map_err(WriteError::Failed)?;
         let headers = headers(&write);
         self.send_last(write, headers).await
     }
 
     /// Writes two records, or none: the second follows the first. The number of the second.
     pub async fn write_both(&self, first: Write<'_>, second: Write<'_>) -> Result<u64, WriteError> {
-        check(&self.client).map_err(WriteError::Failed)?;
+        self.connection.check().map_err(WriteError::Failed)?;
         let batch = HEXLOWER.encode(&random_id().map_err(WriteError::Failed)?);
         let [mut before, mut last] = [headers(&first), headers(&second)];
         for (headers, number) in [(&mut before, "1"), (&mut last, "2")] {
@@ -201,7 +200,7 @@ impl Engine {
         last.insert(NATS_BATCH_COMMIT, NATS_BATCH_COMMIT_FINAL);
         let payload = record::to_bytes(first.record).into();
         // Without the second record, the first one is nothing.
-        let sent = self.client.publish_with_headers(first.subject, before, payload);
+        let sent = self.connection.client.publish_with_headers(first.subject, before, payload);
         match timeout(REQUEST_TIMEOUT, sent).await {
             Ok(Ok(())) => self.send_last(second, last).await,
             Ok(Err(error)) => Err(WriteError::Failed(unavailable(&error))),
@@ -213,12 +212,12 @@ impl Engine {
         let payload: Bytes = record::to_bytes(write.record).into();
         let request = Request::new().headers(headers).payload(payload);
         let request = request.timeout(Some(REQUEST_TIMEOUT));
-        Ok(send(&self.client, write.subject, request).await?.sequence)
+        Ok(send(&self.connection.client, write.subject, request).await?.sequence)
     }
 
     /// The number of the last record with a subject, as the leader knows it; 0 if there is none.
     pub async fn last(&self, subject: &str) -> Result<u64, StoreError> {
-        check(&self.client)?;
+        self.connection.check()?;
         let stream = self.context.get_stream_no_info(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         Ok(last_message(&stream, subject).await?.map_or(0, |message| message.sequence))
@@ -262,14 +261,6 @@ async fn send(
             | ErrorCode::CLUSTER_NOT_AVAILABLE => WriteError::Retry,
             _ => WriteError::Failed(unavailable(&error)),
         }),
-    }
-}
-
-/// Fails if no server is connected. The client library would keep what is sent, for later.
-fn check(client: &Client) -> Result<(), StoreError> {
-    match client.connection_state() {
-        State::Connected => Ok(()),
-        _ => Err(unavailable("no server of it is connected")),
     }
 }
 
