@@ -1,5 +1,7 @@
-//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis and a browser.
+//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis, a browser and nginx.
 
+#[cfg(feature = "balancer-tests")]
+mod balancer;
 #[cfg(feature = "browser-tests")]
 mod browser;
 mod connections;

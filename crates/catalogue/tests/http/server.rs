@@ -53,6 +53,11 @@ impl Server {
     }
 
     pub fn start_with(config: Config, options: Options) -> Self {
+        Self::start_at("127.0.0.1:0", config, options)
+    }
+
+    /// As [`Self::start_with`], on an address of loopback.
+    pub fn start_at(address: &str, config: Config, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(EmbeddedStore::open(&folder.path().join("catalogue")).unwrap());
         let index = Arc::new(Index::load(&*store, options).unwrap());
@@ -62,7 +67,7 @@ impl Server {
             .enable_all()
             .build()
             .unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
         Self { address, store, site, runtime: Some(runtime), folder }
