@@ -4,6 +4,7 @@
 mod balancer;
 #[cfg(feature = "browser-tests")]
 mod browser;
+mod caching;
 mod connections;
 mod curl;
 mod damage;
@@ -13,5 +14,5 @@ mod reading;
 mod rethink;
 #[cfg(feature = "description-tests")]
 mod schemathesis;
-mod server;
+pub mod server;
 mod watching;
