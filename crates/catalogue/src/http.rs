@@ -11,6 +11,7 @@
 //! Imports go one way: [`serve`] and `connection` use `route`, `route` the handlers (`v1`, `page`, `rethink`), the handlers
 //! the [`Site`] and the types of requests and responses.
 
+mod behind;
 mod body;
 mod body_reader;
 mod cache;

@@ -1,7 +1,10 @@
-//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis and a browser.
+//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis, a browser and nginx.
 
+#[cfg(feature = "balancer-tests")]
+mod balancer;
 #[cfg(feature = "browser-tests")]
 mod browser;
+mod caching;
 mod connections;
 mod curl;
 mod damage;
@@ -11,5 +14,5 @@ mod reading;
 mod rethink;
 #[cfg(feature = "description-tests")]
 mod schemathesis;
-mod server;
+pub mod server;
 mod watching;

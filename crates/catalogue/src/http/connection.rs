@@ -20,6 +20,7 @@ use super::config::MIN_PROGRESS;
 use super::deadline::Deadline;
 use super::events::EventStream;
 use super::limiter::{Activity, ConnectionPermit};
+use super::path::is_below;
 use super::reply::Job;
 use super::request::{MAX_HEAD, Method, Refusal, Request};
 use super::response::{Persistence, Response};
@@ -75,12 +76,15 @@ pub(super) struct ResponseContext {
     is_head: bool,
     keep_alive: bool,
     http_1_0: bool,
+    /// The response says how far the catalogue is behind.
+    is_v1: bool,
 }
 
 impl ResponseContext {
     fn of(request: &Request<'_>) -> Self {
         let Request { method, keep_alive, http_1_0, .. } = *request;
-        Self { is_head: method == Method::Head, keep_alive, http_1_0 }
+        let is_v1 = is_below(request.path, "/v1");
+        Self { is_head: method == Method::Head, keep_alive, http_1_0, is_v1 }
     }
 }
 
@@ -215,6 +219,7 @@ impl Connection {
     /// Appends a response to the send buffer. Returns the step that must precede the next response, if any.
     fn push(&mut self, response: Response, context: ResponseContext) -> Option<Step> {
         self.site.counters.count_response(response.status);
+        let response = if context.is_v1 { self.site.mark_behind(response) } else { response };
         let is_stream = matches!(response.body, Body::Events(_));
         let keep_alive = context.keep_alive && !is_stream && !self.site.is_stopping();
         let persistence = match (keep_alive, context.http_1_0) {

@@ -14,9 +14,11 @@ use super::tag::Tag;
 #[derive(Debug)]
 pub struct Response {
     pub(super) status: u16,
-    /// Header lines, each with its `\r\n`; all but Date, Content-Length and Connection.
+    /// Header lines, each with its `\r\n`; all but Date, Cache-Control, Content-Length and Connection.
     pub(super) fields: Vec<u8>,
     pub(super) body: Body,
+    /// `None` if caches may decide by themselves.
+    pub(super) policy: Option<CachePolicy>,
 }
 
 /// How long caches may store a response (RFC 9111 section 5.2.2).
@@ -30,6 +32,16 @@ pub(super) enum CachePolicy {
     NoStore,
 }
 
+impl CachePolicy {
+    fn line(self) -> &'static [u8] {
+        match self {
+            Self::Immutable => b"Cache-Control: public, max-age=31536000, immutable\r\n",
+            Self::Revalidate => b"Cache-Control: no-cache\r\n",
+            Self::NoStore => b"Cache-Control: no-store\r\n",
+        }
+    }
+}
+
 impl Response {
     /// A response without a body.
     pub fn new(status: u16) -> Self {
@@ -40,7 +52,7 @@ impl Response {
 
     /// As [`Self::new`] without `nosniff`: a browser runs the body as a script whatever its media type is.
     pub(super) fn for_scripts(status: u16) -> Self {
-        Self { status, fields: Vec::with_capacity(384), body: Body::empty() }
+        Self { status, fields: Vec::with_capacity(384), body: Body::empty(), policy: None }
     }
 
     /// A response with a body of the type `media_type`.
@@ -78,20 +90,14 @@ impl Response {
     #[must_use]
     pub(super) fn any_origin(mut self) -> Self {
         self.fields.extend_from_slice(
-            b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: ETag, Content-Location, Content-Range, Accept-Ranges\r\n",
+            b"Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: ETag, Content-Location, Content-Range, Accept-Ranges, Levada-Catalogue-Behind\r\n",
         );
         self
     }
 
     #[must_use]
     pub(super) fn cache_policy(mut self, policy: CachePolicy) -> Self {
-        self.fields.extend_from_slice(match policy {
-            CachePolicy::Immutable => {
-                b"Cache-Control: public, max-age=31536000, immutable\r\n".as_slice()
-            }
-            CachePolicy::Revalidate => b"Cache-Control: no-cache\r\n",
-            CachePolicy::NoStore => b"Cache-Control: no-store\r\n",
-        });
+        self.policy = Some(policy);
         self
     }
 
@@ -118,6 +124,7 @@ impl Response {
         }
         write_date(out);
         out.extend_from_slice(&self.fields);
+        out.extend_from_slice(self.policy.map_or(b"", CachePolicy::line));
         if !matches!(self.status, 204 | 304)
             && let Some(length) = self.body.length()
         {

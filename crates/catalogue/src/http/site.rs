@@ -11,12 +11,13 @@ use rustix::process::{Resource, getrlimit};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use super::behind::Behind;
 use super::cache::Cache;
 use super::config::Config;
 use super::content;
 use super::events::Source;
 use super::limiter::ConnectionLimiter;
-use super::response::Response;
+use super::response::{CachePolicy, Response};
 use super::tls::Tls;
 use super::verify::Verifier;
 use crate::index::Index;
@@ -44,6 +45,7 @@ const MIN_BODY_BUDGET: u64 = 256 * 1024 * 1024;
 pub struct Site {
     pub(super) index: Arc<Index>,
     pub(super) store: Arc<dyn Store>,
+    behind: Behind,
     pub(super) config: Config,
     extra: Option<Box<dyn Extra>>,
     tls: ArcSwapOption<Tls>,
@@ -80,6 +82,7 @@ impl Site {
         config.watches = config.watches.min((config.connections / 2).max(1));
         Arc::new(Self {
             index,
+            behind: Behind::new(&*store),
             store,
             extra,
             limiter: ConnectionLimiter::new(config.connections, per_source),
@@ -151,9 +154,15 @@ impl Site {
         build.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The response of [`Extra`] to GET of `path`, if it has one.
+    /// `response` with how far the catalogue is behind, unless it never changes.
+    pub(super) fn mark_behind(&self, response: Response) -> Response {
+        self.behind.mark(response, &*self.store)
+    }
+
+    /// The response of [`Extra`] to GET of `path`, if it has one. Caches must not store it.
     pub(super) fn extra_response(&self, path: &str) -> Option<Response> {
-        self.extra.as_ref().and_then(|extra| extra.answer(path))
+        let response = self.extra.as_ref().and_then(|extra| extra.answer(path))?;
+        Some(response.cache_policy(CachePolicy::NoStore))
     }
 
     /// Where an event stream reads changes.

@@ -11,6 +11,7 @@ use levada_catalogue::store::{Change, Outcome, Store, StoreError};
 use levada_core::{Clock, SystemClock};
 
 use super::engine::{Engine, until};
+use crate::http::server::{Server, lenient_config};
 
 fn node(folder: &Path, number: usize, options: &Options) -> ClusterStore {
     ClusterStore::open(&folder.join(number.to_string()), options).unwrap()
@@ -78,6 +79,11 @@ fn nodes_see_the_same_changes_in_the_same_order() {
     }
 }
 
+/// What an answer of a node says about how far it is behind.
+fn behind(server: &Server<ClusterStore>, path: &str) -> Option<String> {
+    server.get(path).field("levada-catalogue-behind").map(str::to_owned)
+}
+
 #[test]
 fn reading_goes_on_while_the_engine_is_away() {
     let mut engine = Engine::start();
@@ -91,6 +97,15 @@ fn reading_goes_on_while_the_engine_is_away() {
     let options = Options { write_timeout, ..patient };
     let store = node(folder.path(), 0, &options);
     until("the node follows", || store.lag().unwrap().fault.is_none());
+    let port = "127.0.0.1:0";
+    let server = Server::over(
+        store.clone(),
+        tempfile::tempdir().unwrap(),
+        port,
+        lenient_config(),
+        Default::default(),
+    );
+    until("its answers say nothing", || behind(&server, "/v1/objects/hyperty/a").is_none());
     (0..3).for_each(|number| engine.kill(number));
     let two = draft("hyperty/b", "1.0.0", "{}");
     until("publishing fails", || match store.publish(&two, None, NOW) {
@@ -99,6 +114,10 @@ fn reading_goes_on_while_the_engine_is_away() {
         other => panic!("{other:?}"),
     });
     until("the node says so", || store.lag().unwrap().fault.is_some());
+    until("its answers say so", || behind(&server, "/v1/objects/hyperty/b").is_some());
+    assert!(behind(&server, "/v1/objects/hyperty/a").unwrap().starts_with("seconds="));
+    assert_eq!(behind(&server, "/v1/objects/hyperty/a/1.0.0"), None, "it never changes");
+    drop(server);
     assert_eq!(store.get(&one.key, &one.version).unwrap().unwrap().descriptor, one.descriptor);
     assert_eq!(content(&store, &one.package.as_ref().unwrap().digest).unwrap(), b"code");
     // A node starts without the engine, too.

@@ -39,11 +39,12 @@ pub fn lenient_config() -> Config {
 }
 
 /// A running server, which dropping this ends.
-pub struct Server {
+pub struct Server<S: Store = EmbeddedStore> {
     pub address: SocketAddr,
-    pub store: Arc<EmbeddedStore>,
+    pub store: Arc<S>,
     pub site: Arc<Site>,
     runtime: Option<Runtime>,
+    /// Has the folder of an embedded store.
     folder: tempfile::TempDir,
 }
 
@@ -53,19 +54,14 @@ impl Server {
     }
 
     pub fn start_with(config: Config, options: Options) -> Self {
+        Self::start_at("127.0.0.1:0", config, options)
+    }
+
+    /// As [`Self::start_with`], on an address of loopback.
+    pub fn start_at(address: &str, config: Config, options: Options) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(EmbeddedStore::open(&folder.path().join("catalogue")).unwrap());
-        let index = Arc::new(Index::load(&*store, options).unwrap());
-        let site = Site::new(index, Arc::clone(&store) as Arc<dyn Store>, config, None);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .enable_all()
-            .build()
-            .unwrap();
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
-        let address = listener.local_addr().unwrap();
-        runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
-        Self { address, store, site, runtime: Some(runtime), folder }
+        let store = EmbeddedStore::open(&folder.path().join("catalogue")).unwrap();
+        Self::over(store, folder, address, config, options)
     }
 
     /// The folder of the store.
@@ -99,6 +95,30 @@ impl Server {
             self.store.publish(&found.draft, None, NOW).unwrap();
         }
         self.site.index().catch_up(&*self.store).unwrap();
+    }
+}
+
+impl<S: Store + 'static> Server<S> {
+    /// A server over any store.
+    pub fn over(
+        store: S,
+        folder: tempfile::TempDir,
+        address: &str,
+        config: Config,
+        options: Options,
+    ) -> Self {
+        let store = Arc::new(store);
+        let index = Arc::new(Index::load(&*store, options).unwrap());
+        let site = Site::new(index, Arc::clone(&store) as Arc<dyn Store>, config, None);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(serve(Arc::clone(&site), listener, std::future::pending()));
+        Self { address, store, site, runtime: Some(runtime), folder }
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -141,7 +161,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl<S: Store> Drop for Server<S> {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_timeout(Duration::from_secs(5));

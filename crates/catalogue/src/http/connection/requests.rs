@@ -120,7 +120,7 @@ impl Connection {
 
     fn refuse_as(&mut self, refusal: Refusal, is_head: bool, rethink: bool) -> Step {
         self.refused = true;
-        let context = ResponseContext { is_head, keep_alive: false, http_1_0: false };
+        let context = ResponseContext { is_head, keep_alive: false, http_1_0: false, is_v1: false };
         self.push(refusal_response(refusal, rethink), context);
         Step::End
     }
