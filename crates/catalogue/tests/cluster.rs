@@ -9,3 +9,4 @@ mod kills;
 mod load;
 mod long_package;
 mod nodes;
+mod partition;

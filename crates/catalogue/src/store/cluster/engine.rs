@@ -117,12 +117,16 @@ impl Engine {
         self.log_id(log.cached_info())
     }
 
-    /// The stream of the log, and its name.
+    /// The stream of the log, and its name. Fails if the log has no leader: a server that is cut off from the others answers, too.
     pub async fn log(&self) -> Result<(Stream<Info>, LogId), StoreError> {
         self.connection.check()?;
         let stream = self.context.get_stream(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
-        let log = self.log_id(stream.cached_info())?;
+        let info = stream.cached_info();
+        if info.cluster.as_ref().is_some_and(|cluster| cluster.leader.is_none()) {
+            return Err(unavailable("its log has no leader"));
+        }
+        let log = self.log_id(info)?;
         Ok((stream, log))
     }
 

@@ -1,7 +1,8 @@
 //! Follows the log: applies each of its records to the replica, in order and once.
 //!
 //! An ordered consumer of the client library stalls for 10 to 22 s when its server dies. This reader asks for heartbeats, and starts a
-//! new consumer behind the last applied record when one is missing.
+//! new consumer behind the last applied record when one is missing. A server that is cut off from the others goes on sending
+//! heartbeats, and no records: so a reader without records asks the leader of the log.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +26,8 @@ use crate::store::{Lag, StoreError};
 
 /// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that time without a message.
 const HEARTBEAT: Duration = Duration::from_millis(500);
+/// After this time without a record, the reader asks the leader for the last one.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the engine keeps a consumer without a reader.
 const INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest delay before a retry.
@@ -144,7 +147,11 @@ impl Follower {
     async fn read(&self, mut messages: push::Messages) -> Result<(), StoreError> {
         let mut delivered = 0;
         loop {
-            let next = messages.next().await;
+            let Ok(next) = timeout(QUIET_TIMEOUT, messages.next()).await else {
+                let (stream, _) = self.engine.log().await?;
+                self.note_known(stream.cached_info().state.last_sequence);
+                continue;
+            };
             let first = next.ok_or_else(|| unavailable("the connection is closed"))?;
             let mut entries = Vec::new();
             let mut bytes = 0;
@@ -169,15 +176,18 @@ impl Follower {
         }
         let newer = "the log has a record that this version does not know: install the version of the other nodes";
         let record = record::from_bytes(&message.payload).ok_or_else(|| unavailable(newer))?;
-        let known = info.stream_sequence + info.pending;
+        self.note_known(info.stream_sequence + info.pending);
+        let time = UnixTime(u64::try_from(info.published.unix_timestamp()).unwrap_or(0));
+        let digest = sha256(&[&message.payload]);
+        Ok(Entry { number: info.stream_sequence, time, digest, record })
+    }
+
+    fn note_known(&self, known: u64) {
         self.position.send_if_modified(|position| {
             let is_more = known > position.known;
             position.known = position.known.max(known);
             is_more
         });
-        let time = UnixTime(u64::try_from(info.published.unix_timestamp()).unwrap_or(0));
-        let digest = sha256(&[&message.payload]);
-        Ok(Entry { number: info.stream_sequence, time, digest, record })
     }
 
     async fn apply(&self, entries: Vec<Entry>) -> Result<(), StoreError> {

@@ -64,9 +64,13 @@ impl Cluster {
 
     /// Waits until a new replica has what the log has.
     async fn fill(&self, limit: Duration) -> Result<(), StoreError> {
-        let last = match self.engine.log().await {
-            Ok((stream, _)) => stream.cached_info().state.last_sequence,
-            Err(error) => return Err(error),
+        let until = Instant::now() + limit;
+        let last = loop {
+            match self.engine.log().await {
+                Ok((stream, _)) => break stream.cached_info().state.last_sequence,
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(_) => sleep(RETRY_DELAY).await,
+            }
         };
         let mut position = self.position.clone();
         loop {
