@@ -5,6 +5,8 @@ mod import;
 mod remote;
 mod secure;
 mod server;
+#[cfg(feature = "engine-tests")]
+mod shared;
 mod swarm;
 mod web;
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use levada_catalogue::store::cluster::Options;
 use tempfile::TempDir;
 
-/// The servers.
-const SERVERS: usize = 3;
+/// The number of servers.
+pub const SERVERS: usize = 3;
 /// Below the ports that the kernel gives to connections.
 const FIRST_PORT: u16 = 20_000;
 const LAST_PORT: u16 = 32_000;
@@ -49,21 +49,6 @@ impl Engine {
             write_timeout: LIMIT,
             ..Options::default()
         }
-    }
-
-    /// The server that leads the log of a catalogue, and whether the others have all of it. `None` while there is none.
-    pub fn leader(&self, name: &str) -> Option<(usize, bool)> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let stream = format!("LEVADA_{}_LOG", name.to_ascii_uppercase());
-        let cluster = runtime.block_on(async {
-            let client = async_nats::connect(self.options(name).servers).await.ok()?;
-            let context = async_nats::jetstream::new(client);
-            let info = context.get_stream(stream).await.ok()?.cached_info().clone();
-            info.cluster
-        })?;
-        let number = cluster.leader?.strip_prefix('n')?.parse().ok()?;
-        let is_current = cluster.replicas.iter().all(|replica| replica.current);
-        Some((number, is_current && cluster.replicas.len() == SERVERS - 1))
     }
 
     fn configure(&self, number: usize) {

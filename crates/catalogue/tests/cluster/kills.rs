@@ -13,7 +13,7 @@ use levada_catalogue::store::cluster::{ClusterStore, Options};
 use levada_catalogue::store::conformance::{NOW, draft};
 use levada_catalogue::store::{Change, Event, MAX_PAGE, Outcome, Store, StoreError};
 
-use super::engine::{Engine, until};
+use super::engine::{self, Engine, until};
 use crate::child;
 use crate::store::in_full;
 
@@ -147,15 +147,15 @@ fn killed_servers_and_nodes_lose_nothing_acknowledged() {
             nodes.start(number);
             continue;
         }
-        let mut leader = 0;
-        until("the servers agree", || match engine.leader(NAME) {
+        let mut current = 0;
+        until("the servers agree", || match leader(&engine, NAME) {
             Some((found, true)) => {
-                leader = found;
+                current = found;
                 true
             }
             _ => false,
         });
-        let number = if kill % 2 == 0 { leader } else { (leader + 1 + kill / 2 % 2) % 3 };
+        let number = if kill % 2 == 0 { current } else { (current + 1 + kill / 2 % 2) % 3 };
         engine.kill(number);
         nodes.await_progress();
         engine.start_one(number);
@@ -164,6 +164,21 @@ fn killed_servers_and_nodes_lose_nothing_acknowledged() {
     let acknowledged = Arc::clone(&nodes.acknowledged);
     drop(nodes);
     check(folder.path(), &options, &acknowledged.lock().unwrap());
+}
+
+/// The server that leads the log of a catalogue, and whether the others have all of it. `None` while there is none.
+fn leader(engine: &Engine, name: &str) -> Option<(usize, bool)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let stream = format!("LEVADA_{}_LOG", name.to_ascii_uppercase());
+    let cluster = runtime.block_on(async {
+        let client = async_nats::connect(engine.options(name).servers).await.ok()?;
+        let context = async_nats::jetstream::new(client);
+        let info = context.get_stream(stream).await.ok()?.cached_info().clone();
+        info.cluster
+    })?;
+    let number = cluster.leader?.strip_prefix('n')?.parse().ok()?;
+    let is_current = cluster.replicas.iter().all(|replica| replica.current);
+    Some((number, is_current && cluster.replicas.len() == engine::SERVERS - 1))
 }
 
 /// Reads all changes from each node, and from a new one.

@@ -11,6 +11,7 @@ mod log;
 mod maintenance;
 mod object;
 mod publish;
+mod stored;
 mod swarm;
 mod watch;
 mod web;
