@@ -6,6 +6,7 @@ mod conformance;
 mod engine;
 mod full_disk;
 mod kills;
+mod leader;
 mod load;
 mod long_package;
 mod nodes;

@@ -6,6 +6,8 @@ mod nodes;
 mod remote;
 mod secure;
 mod server;
+#[cfg(feature = "engine-tests")]
+mod shared;
 mod swarm;
 mod web;
 

@@ -23,10 +23,28 @@ pub(crate) use publish::{publish_elsewhere, publish_here};
 
 /// The folder of a replica, in that of the catalogue. A catalogue of this node alone may stay beside it.
 const REPLICA: &str = "replica";
+/// The folder of a restored snapshot, in that of the catalogue.
+const RESTORED: &str = "restored";
 
 /// The folder of the catalogue of `home`.
 pub fn folder(home: &Home, config: &Config) -> PathBuf {
     config.catalogue.folder.clone().unwrap_or_else(|| home.catalogue_folder())
+}
+
+/// Where a restore places the catalogue of a backup. If several nodes share the catalogue of `home`, that is a folder beside the replica:
+/// the node follows the engine, and only an import publishes what is there.
+pub fn restored_folder(home: &Home, config: &Config) -> PathBuf {
+    let folder = folder(home, config);
+    if config.catalogue.engine.is_some() { folder.join(RESTORED) } else { folder }
+}
+
+/// Whether `home` has a catalogue on its disk; of one that several nodes share, a replica.
+pub fn exists(home: &Home, config: &Config) -> bool {
+    let folder = folder(home, config);
+    match config.catalogue.engine {
+        None => folder.join(DATABASE).exists(),
+        Some(_) => ClusterStore::exists(&folder.join(REPLICA)),
+    }
 }
 
 /// Opens the catalogue of `home`; creates it if it is missing. The caller holds the home's lock.

@@ -111,7 +111,7 @@ fn prepare(home: &Home, folder: &Path) -> Result<(), RestoreError> {
     let config = Config::load(&folder.join(CONFIG))?;
     if has_catalogue(folder) {
         // Its folder may be anywhere: it is created now, so that an error comes before any change.
-        let target = catalogue::folder(home, &config);
+        let target = catalogue::restored_folder(home, &config);
         file::create_folder(&target).map_err(at(&target))?;
         EmbeddedStore::open(&folder.join(CATALOGUE))?.skip_revisions()?;
     }
@@ -127,7 +127,8 @@ pub fn has_catalogue(folder: &Path) -> bool {
 fn move_catalogue(pending: &Path, home: &Home) -> Result<(), RestoreError> {
     if has_catalogue(pending) {
         let config = Config::load(&pending.join(CONFIG))?;
-        EmbeddedStore::install_backup(&pending.join(CATALOGUE), &catalogue::folder(home, &config))?;
+        let target = catalogue::restored_folder(home, &config);
+        EmbeddedStore::install_backup(&pending.join(CATALOGUE), &target)?;
     }
     Ok(())
 }

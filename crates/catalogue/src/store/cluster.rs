@@ -30,7 +30,7 @@ use std::time::Duration;
 use levada_core::{Digest, Identity, UnixTime};
 use tokio::sync::watch;
 
-use super::embedded::replica::Author;
+use super::embedded::replica::{Author, DATABASE};
 use super::{
     AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Lag, Outboard, Outcome,
     SearchCursor, Store, StoreError, Verified,
@@ -60,6 +60,11 @@ impl ClusterStore {
             opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         Ok(Self { cluster: Arc::new(cluster) })
+    }
+
+    /// Whether there is a replica in `folder`.
+    pub fn exists(folder: &Path) -> bool {
+        folder.join(DATABASE).exists()
     }
 
     fn author(identity: Option<Identity>, time: UnixTime) -> Author {

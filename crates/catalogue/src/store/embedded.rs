@@ -25,7 +25,7 @@ mod verify;
 mod words;
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +79,11 @@ impl EmbeddedStore {
     /// [`StoreError`] if it cannot be written.
     pub fn skip_revisions(&self) -> Result<(), StoreError> {
         self.inner.skip_revisions()
+    }
+
+    /// Where the file of a blob is, if it is stored.
+    pub fn package_file(&self, digest: &Digest) -> PathBuf {
+        self.inner.blobs.path(digest)
     }
 
     /// Replaces the store in `to` by the backup that [`Store::back_up`] wrote to `from`. The store must not be open, and need not

@@ -13,6 +13,7 @@ use levada_catalogue::store::{Outcome, Store, StoreError};
 use levada_core::sha256;
 
 use super::engine::{Engine, Setup, until};
+use super::leader::leader;
 use crate::child;
 use crate::store::in_full;
 
@@ -91,7 +92,7 @@ fn fill_a_server(disk: &Path) {
     child::resize_tmpfs(disk, LARGER_SIZE);
     engine.kill(0);
     engine.start_one(0);
-    until("the server catches up", || engine.leader(NAME).is_some_and(|(_, current)| current));
+    until("the server catches up", || leader(&engine, NAME).is_some_and(|(_, current)| current));
     // Without another one, it is needed.
     engine.kill(1);
     publish_long(PACKAGES..PACKAGES + 2);

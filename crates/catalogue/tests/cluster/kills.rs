@@ -10,6 +10,7 @@ use std::thread;
 use levada_catalogue::store::cluster::{ClusterStore, Options};
 
 use super::engine::{Engine, until};
+use super::leader::leader;
 use super::load::{self, Told, check_equal};
 use crate::child;
 use crate::store::in_full;
@@ -132,15 +133,15 @@ fn killed_servers_and_nodes_lose_nothing_acknowledged() {
             nodes.start(number);
             continue;
         }
-        let mut leader = 0;
-        until("the servers agree", || match engine.leader(NAME) {
+        let mut current = 0;
+        until("the servers agree", || match leader(&engine, NAME) {
             Some((found, true)) => {
-                leader = found;
+                current = found;
                 true
             }
             _ => false,
         });
-        let number = if kill % 2 == 0 { leader } else { (leader + 1 + kill / 2 % 2) % 3 };
+        let number = if kill % 2 == 0 { current } else { (current + 1 + kill / 2 % 2) % 3 };
         engine.kill(number);
         nodes.await_progress();
         engine.start_one(number);

@@ -12,6 +12,7 @@ use levada_lab::{Lab, Node, Options as LabOptions};
 use tempfile::TempDir;
 
 use super::engine::{Engine, Setup, until};
+use super::leader::leader;
 use super::load::{self, Told, check_equal};
 use crate::child;
 use crate::store::in_full;
@@ -56,12 +57,12 @@ impl Scene {
 
     /// The server that leads the log, when the others have all of it.
     fn leader(&self) -> usize {
-        let mut leader = None;
+        let mut found = None;
         until("the servers agree", || {
-            leader = self.hosts[0].run(|| self.engine.leader(NAME)).unwrap();
-            leader.is_some_and(|(_, is_current)| is_current)
+            found = self.hosts[0].run(|| leader(&self.engine, NAME)).unwrap();
+            found.is_some_and(|(_, is_current)| is_current)
         });
-        leader.unwrap().0
+        found.unwrap().0
     }
 }
 

@@ -5,8 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::{output, passphrase, waiting};
 use clap::Args;
 use levada_catalogue::model::digest_text;
-use levada_catalogue::store::Store as _;
-use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
+use levada_catalogue::store::embedded::DATABASE;
 use levada_client::home::{Home, HomeError, write_private};
 use levada_client::known::Known;
 use levada_core::{Clock, SystemClock};
@@ -19,6 +18,8 @@ use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 use tempfile::{NamedTempFile, TempDir};
 
@@ -101,16 +102,18 @@ async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
         output::note(format_args!("note: the catalogue is read from its default folder: {error}"));
         Config::default()
     });
-    let folder = catalogue::folder(home, &config);
-    if !folder.join(DATABASE).exists() {
+    if !catalogue::exists(home, &config) {
         return Ok(None);
     }
+    let folder = catalogue::folder(home, &config);
+    if config.catalogue.engine.is_some() && folder.join(DATABASE).exists() {
+        let folder = folder.display();
+        output::note(format_args!(
+            "note: the catalogue is the shared one; the one that this node had for itself, in {folder}, is left out"
+        ));
+    }
     let copy = working_folder(&folder, PREFIX)?;
-    let alone = || -> Result<Value, Failure> {
-        let store = EmbeddedStore::open(&folder).map_err(Failure::local)?;
-        let missing = store.back_up(copy.path()).map_err(Failure::local)?;
-        Ok(json!({ "missing": missing.iter().map(digest_text).collect::<Vec<_>>() }))
-    };
+    let alone = || snapshot_catalogue(home, &config, copy.path());
     let request = Request::BackUpCatalogue { to: copy.path().to_owned() };
     let mut answer = node_or(home, &request, alone).await?;
     if answer["kept"] == false {
@@ -121,6 +124,19 @@ async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
         output::note(format_args!("note: {digest} is missing in the catalogue, and in the backup"));
     }
     Ok(Some(copy))
+}
+
+/// Writes a snapshot of the catalogue, which no process has open.
+fn snapshot_catalogue(home: &Home, config: &Config, to: &Path) -> Result<Value, Failure> {
+    let work = || {
+        let handle = catalogue::open(home, config, Arc::new(SystemClock))?;
+        handle.store().back_up(to)
+    };
+    // A store that is shared waits for its engine, which is forbidden on a thread of the runtime.
+    let done = thread::scope(|scope| scope.spawn(work).join());
+    let missing = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let missing = missing.map_err(Failure::local)?;
+    Ok(json!({ "missing": missing.iter().map(digest_text).collect::<Vec<_>>() }))
 }
 
 /// Sends `request` to the running node, which has the databases open; without a node, takes its lock and calls `alone`.

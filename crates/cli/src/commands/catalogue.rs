@@ -13,6 +13,7 @@ mod maintenance;
 mod nodes;
 mod object;
 mod publish;
+mod stored;
 mod swarm;
 mod watch;
 mod web;

@@ -9,6 +9,7 @@ use levada_catalogue::store::{Finding, Store as _};
 use levada_client::home::{Home, read_key_file};
 use levada_client::known::Known;
 use levada_core::{Identity, UnixTime};
+use levada_node::catalogue;
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError, Request};
 use levada_node::restore::{self, CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
@@ -49,9 +50,16 @@ pub async fn run(arguments: Arguments) -> Outcome {
     if !may_replace(&home, &identity, force)? {
         return Ok(NO);
     }
+    let shared = shared_catalogue(&home, folder.path())?;
     take_over(&home, folder.path(), &identity).await?;
     let created = output::time(UnixTime(manifest.created));
     output::note(format_args!("{identity} is restored from the backup of {created}"));
+    if let Some(path) = shared {
+        let path = path.display();
+        output::note(format_args!(
+            "note: several nodes share the catalogue, which is not changed: `levada catalogue import {path}` publishes what it lacks"
+        ));
+    }
     Ok(0)
 }
 
@@ -69,6 +77,13 @@ fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failur
         check_catalogue(&folder.join(CATALOGUE))?;
     }
     Ok(key.identity())
+}
+
+/// The folder where the catalogue of the backup will be, if several nodes share the one of the home.
+fn shared_catalogue(home: &Home, folder: &Path) -> Result<Option<PathBuf>, Failure> {
+    let config = Config::load(&folder.join(CONFIG))?;
+    let is_shared = config.catalogue.engine.is_some() && restore::has_catalogue(folder);
+    Ok(is_shared.then(|| catalogue::restored_folder(home, &config)))
 }
 
 /// Fails if the database is damaged. Packages that are missing or damaged only cause a note: they were so when the

@@ -205,7 +205,7 @@ fn import_replace_follows_a_folder() {
 }
 
 /// The versions of an export, in the order of their publication.
-fn order(export: &Path) -> Vec<String> {
+pub fn order(export: &Path) -> Vec<String> {
     let mut all = Vec::new();
     for kind in ["dataschema", "hyperty"] {
         for object in fs::read_dir(export.join(kind)).unwrap() {
@@ -248,7 +248,7 @@ fn without_catalogue_fields(fields: &Value) -> Value {
 }
 
 /// Every file below a folder.
-fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();

@@ -6,11 +6,15 @@ use std::time::Duration;
 use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Server};
 
+use tokio::time::{Instant, sleep};
+
 use super::options::{Credentials, Options};
 use crate::store::StoreError;
 
 /// The timeout of one request to the engine.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two looks at a connection that is being made.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How often a quiet connection is tried.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait at most before the next attempt to connect.
@@ -21,6 +25,7 @@ pub struct Connection {
     pub client: Client,
     /// Why the servers could not be reached when all were tried the last time.
     failures: Arc<Mutex<String>>,
+    opened: Instant,
 }
 
 impl Connection {
@@ -32,11 +37,18 @@ impl Connection {
             None => options,
         };
         let client = options.connect(&from.servers[..]).await;
-        Ok(Self { client: client.map_err(|error| unavailable(&error))?, failures })
+        let client = client.map_err(|error| unavailable(&error))?;
+        Ok(Self { client, failures, opened: Instant::now() })
     }
 
-    /// Fails if no server is connected. The client library would keep what is sent, for later.
-    pub fn check(&self) -> Result<(), StoreError> {
+    /// Fails if no server is connected. The client library would keep what is sent, for later. A connection that was just opened, as by a
+    /// command that ends with its first change, has some time to be made.
+    pub async fn check(&self) -> Result<(), StoreError> {
+        while self.client.connection_state() != State::Connected
+            && self.opened.elapsed() < REQUEST_TIMEOUT
+        {
+            sleep(POLL_INTERVAL).await;
+        }
         if self.client.connection_state() == State::Connected {
             return Ok(());
         }

@@ -92,8 +92,8 @@ impl Engine {
 
     /// Creates the streams that are missing. The name of the log.
     pub async fn create(&self) -> Result<LogId, StoreError> {
-        self.connection.check()?;
-        self.parts_connection.check()?;
+        self.connection.check().await?;
+        self.parts_connection.check().await?;
         let longest = self.connection.client.server_info().max_payload;
         if longest < MAX_RECORD {
             let text = format!("its `max_payload` is {longest} bytes: set it to 2MB");
@@ -119,7 +119,7 @@ impl Engine {
 
     /// The stream of the log, and its name. Fails if the log has no leader: a server that is cut off from the others answers, too.
     pub async fn log(&self) -> Result<(Stream<Info>, LogId), StoreError> {
-        self.connection.check()?;
+        self.connection.check().await?;
         let stream = self.context.get_stream(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         let info = stream.cached_info();
@@ -150,7 +150,7 @@ impl Engine {
 
     /// The stream of the parts, on its own connection.
     pub async fn parts(&self) -> Result<Stream<()>, StoreError> {
-        self.parts_connection.check()?;
+        self.parts_connection.check().await?;
         self.parts.get_stream_no_info(&self.parts_name).await.map_err(|error| unavailable(&error))
     }
 
@@ -180,21 +180,21 @@ impl Engine {
 
     /// Stores a part of a package. It may be stored again.
     pub async fn add_part(&self, subject: String, bytes: Bytes) -> Result<(), WriteError> {
-        self.parts_connection.check().map_err(WriteError::Failed)?;
+        self.parts_connection.check().await.map_err(WriteError::Failed)?;
         let request = Request::new().payload(bytes).timeout(Some(REQUEST_TIMEOUT));
         send(&self.parts_connection.client, subject, request).await.map(drop)
     }
 
     /// Writes a record. Its number.
     pub async fn write(&self, write: Write<'_>) -> Result<u64, WriteError> {
-        self.connection.check().map_err(WriteError::Failed)?;
+        self.connection.check().await.map_err(WriteError::Failed)?;
         let headers = headers(&write);
         self.send_last(write, headers).await
     }
 
     /// Writes two records, or none: the second follows the first. The number of the second.
     pub async fn write_both(&self, first: Write<'_>, second: Write<'_>) -> Result<u64, WriteError> {
-        self.connection.check().map_err(WriteError::Failed)?;
+        self.connection.check().await.map_err(WriteError::Failed)?;
         let batch = HEXLOWER.encode(&random_id().map_err(WriteError::Failed)?);
         let [mut before, mut last] = [headers(&first), headers(&second)];
         for (headers, number) in [(&mut before, "1"), (&mut last, "2")] {
@@ -221,7 +221,7 @@ impl Engine {
 
     /// The number of the last record with a subject, as the leader knows it; 0 if there is none.
     pub async fn last(&self, subject: &str) -> Result<u64, StoreError> {
-        self.connection.check()?;
+        self.connection.check().await?;
         let stream = self.context.get_stream_no_info(&self.log_name).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         Ok(last_message(&stream, subject).await?.map_or(0, |message| message.sequence))

@@ -33,12 +33,18 @@ impl Cluster {
         self.blob(digest).ok()?.map(|blob| blob.length())
     }
 
-    /// Writes a snapshot, with all packages that versions refer to.
+    /// Writes a snapshot, with all packages that versions refer to. While the engine is away, those that the cache lacks are missing.
     pub fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
-        let mut missing = Vec::new();
+        let (mut missing, mut is_away) = (Vec::new(), false);
         for digest in self.local.back_up(to)? {
-            let blob = self.blob(&digest)?;
-            if blob.is_none() || !self.local.copy_blob(&digest, to)? {
+            if !is_away {
+                match self.blob(&digest) {
+                    Ok(_) => {}
+                    Err(StoreError::Unavailable(_)) => is_away = true,
+                    Err(error) => return Err(error),
+                }
+            }
+            if !self.local.copy_blob(&digest, to)? {
                 missing.push(digest);
             }
         }

@@ -1,4 +1,4 @@
-//! `levada catalogue import`: publishes folders of the reTHINK catalogue, and those that `export` wrote.
+//! `levada catalogue import`: publishes folders of the reTHINK catalogue, those that `export` wrote, and catalogues of one node.
 
 mod batch;
 mod replace;
@@ -6,7 +6,7 @@ mod report;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{Draft, Key, Version};
@@ -16,19 +16,24 @@ use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
 use super::at::At;
 use super::exported::{Contents, Ready};
+use super::stored::Stored;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output;
 use crate::progress::Progress;
 use batch::{Batch, Item, Then, is_long, label, settle, then};
 use report::Report;
 
-/// Publish the objects of a folder: one that `export` wrote, or one of the reTHINK catalogue
+/// Publish the objects of a folder: one that `export` wrote, the folder of a catalogue, or one of the reTHINK catalogue
 ///
-/// In the latter, TYPE/ANY/{description.json, sourcePackage.json, sourceCode…} is one object; objects that the reTHINK
-/// catalogue ignored are skipped, and reported on standard error. Versions that are already published stay unchanged.
+/// The folder of a catalogue is one that no node uses: a node's own from the time before it shared one with others, or
+/// from a backup. In a folder of the reTHINK catalogue, TYPE/ANY/{description.json, sourcePackage.json, sourceCode…} is
+/// one object; objects that the reTHINK catalogue ignored are skipped, and reported on standard error.
+/// Versions that are already published stay unchanged, but for those that are yanked in the folder.
 /// Exit code 1 if a version was not published: it exists with other content, or its package is missing.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  levada catalogue import /srv/export
+  levada catalogue import /var/lib/levada/catalogue/restored
   levada catalogue import /srv/rethink/catalogue_objects
   levada catalogue import /srv/rethink/catalogue_objects --replace --dry-run")]
 pub struct Import {
@@ -56,24 +61,42 @@ pub struct Import {
 /// The kind of folder.
 enum Input {
     Exported(Contents),
+    Stored(Stored),
     Rethink(Folder),
 }
 
-pub async fn import(arguments: Import) -> Outcome {
-    let input = match Contents::open(&arguments.folder)? {
-        Some(_) if arguments.replace => {
-            let text = "--replace is for a folder of the reTHINK catalogue: this one was exported, and \
-                        its signatures are bound to its versions";
+impl Input {
+    fn open(folder: &Path, replace: bool) -> Result<Self, Failure> {
+        let input = match (Contents::open(folder)?, Stored::open(folder)?) {
+            (Some(contents), _) => Self::Exported(contents),
+            (None, Some(stored)) => Self::Stored(stored),
+            (None, None) => {
+                return Folder::open(folder).map(Self::Rethink).map_err(Failure::local);
+            }
+        };
+        if replace {
+            let text = "--replace is for a folder of the reTHINK catalogue: this one was exported, or is \
+                        a catalogue, and its signatures are bound to its versions";
             return Err(Failure::new(USAGE, text));
         }
-        Some(contents) => Input::Exported(contents),
-        None => Input::Rethink(Folder::open(&arguments.folder).map_err(Failure::local)?),
-    };
+        Ok(input)
+    }
+}
+
+pub async fn import(arguments: Import) -> Outcome {
+    let input = Input::open(&arguments.folder, arguments.replace)?;
     let mut connection = arguments.at.open().await?;
     let mut report = Report::new(arguments.dry_run);
     let caller = &mut connection.caller;
     let imported = match input {
-        Input::Exported(contents) => import_exported(caller, &contents, &mut report).await,
+        Input::Exported(contents) => {
+            // `export` wrote every version, so an unreadable one is damaged.
+            contents.skipped.iter().for_each(|text| report.missing(text));
+            import_versions(caller, contents.count(), contents.read(), &mut report).await
+        }
+        Input::Stored(stored) => {
+            import_versions(caller, stored.count(), stored.read(), &mut report).await
+        }
         Input::Rethink(folder) => {
             import_rethink(caller, folder, arguments.replace, &mut report).await
         }
@@ -174,16 +197,16 @@ async fn replace_one(
     Ok(plan.yank)
 }
 
-async fn import_exported(
+/// Imports versions as they were in another catalogue.
+async fn import_versions(
     caller: &mut CatalogueClient,
-    contents: &Contents,
+    count: usize,
+    versions: impl Iterator<Item = Result<Ready, String>>,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let bar = Progress::of_items("import", contents.count() as u64);
+    let bar = Progress::of_items("import", count as u64);
     let mut batch = Batch::default();
-    // `export` wrote every version, so an unreadable one is damaged.
-    contents.skipped.iter().for_each(|text| report.missing(text));
-    for (done, read) in (1..).zip(contents.read()) {
+    for (done, read) in (1..).zip(versions) {
         match read {
             Ok(ready) if report.dry_run => {
                 compare(caller, &label(&ready.draft), &ready.draft, report).await?;
@@ -205,7 +228,7 @@ async fn import_exported(
 /// Reports what publishing `draft` would do.
 async fn compare(
     caller: &mut CatalogueClient,
-    source: &std::path::Path,
+    source: &Path,
     draft: &Draft,
     report: &mut Report,
 ) -> Result<(), Failure> {
