@@ -50,8 +50,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     for (part, measure) in [
         (Part::Reads, reads::against_sqlite as reads::Measure),
         (Part::Nodes, reads::of_several_nodes),
-        (Part::Visible, visible::measure),
         (Part::Publishing, publishing::measure),
+        // At half of the rate of publishing.
+        (Part::Visible, visible::measure),
         (Part::Start, start::measure),
         (Part::Faults, faults::measure),
     ] {
