@@ -20,7 +20,7 @@ pub const METRICS: [(&str, &str); 4] =
     [("round trips", "1"), ("round trips, epoll", "1"), ("sending", "1"), ("receiving", "1")];
 
 /// How long one turn takes, roughly.
-const TURN: Duration = Duration::from_millis(5);
+const SLICE: Duration = Duration::from_millis(5);
 
 /// Who makes the calls.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ pub fn measure(_: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Mea
 
 /// The messages of one turn, if each takes `alone` and what its bytes take at 2 GB/s.
 fn messages(alone: Duration, length: usize) -> usize {
-    (TURN.as_nanos() as usize / (alone.as_nanos() as usize + length / 2)).max(10)
+    (SLICE.as_nanos() as usize / (alone.as_nanos() as usize + length / 2)).max(10)
 }
 
 /// The time of a turn by number ÷ that of the one by libc beside it: the median of `turns`. Each kind is the first in every other turn.
