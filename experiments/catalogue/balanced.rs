@@ -14,7 +14,7 @@ use super::bench::Bench;
 use super::deployment::{self, RunFlag};
 use super::fetch;
 use super::generator::{Load, Plan, Reuse, Target};
-use super::nginx;
+use super::nginx::{self, Balance};
 use super::objects::Object;
 use super::server::Server;
 use crate::testbed::Testbed;
@@ -84,7 +84,7 @@ impl Fleet {
         let addresses: Vec<_> = catalogues.iter().map(Server::address).collect();
         let mut balancers = Vec::new();
         for count in 1..=MOST {
-            balancers.push(nginx::balancer(testbed, &addresses[..count])?);
+            balancers.push(nginx::balancer(testbed, &addresses[..count], Balance::InTurn)?);
         }
         Ok(Self { balancers, catalogues: catalogues.into_iter().map(RefCell::new).collect() })
     }

@@ -29,12 +29,29 @@ pub fn files(testbed: &Testbed, bodies: &Bodies) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// Balances requests round-robin over catalogues.
-pub fn balancer(testbed: &Testbed, catalogues: &[SocketAddr]) -> anyhow::Result<Server> {
+/// Which catalogue gets a request.
+#[derive(Clone, Copy)]
+pub enum Balance {
+    /// Each in turn.
+    InTurn,
+    /// The one with the fewest that are not answered yet, as in `pkg/nginx-catalogue.conf`.
+    FewestOpen,
+}
+
+/// Balances requests over catalogues.
+pub fn balancer(
+    testbed: &Testbed,
+    catalogues: &[SocketAddr],
+    balance: Balance,
+) -> anyhow::Result<Server> {
     let folder = tempfile::tempdir()?;
     let line = |address: &SocketAddr| format!("server {address} fail_timeout=1s;\n");
-    let upstream: String = catalogues.iter().map(line).collect();
-    fs::write(folder.path().join("upstream.conf"), upstream)?;
+    let servers: String = catalogues.iter().map(line).collect();
+    let method = match balance {
+        Balance::InTurn => "",
+        Balance::FewestOpen => "least_conn;\n",
+    };
+    fs::write(folder.path().join("upstream.conf"), method.to_owned() + &servers)?;
     start(testbed, "balancer", folder, BALANCER)
 }
 

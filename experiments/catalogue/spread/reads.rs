@@ -11,7 +11,7 @@ use super::super::deployment;
 use super::super::fetch;
 use super::super::generator::{self, Load, Plan, Reuse, Target};
 use super::super::levada::{self, Levada};
-use super::super::nginx;
+use super::super::nginx::{self, Balance};
 use super::super::objects::Object;
 use super::super::saturation::CONDITIONAL;
 use super::super::server::Server;
@@ -33,6 +33,9 @@ pub const DIRECT: &str = "direct";
 pub const SHARES: [(&str, f64); 2] = [(BALANCED, 0.05), (DIRECT, 1.0 / 3.0)];
 /// The most nodes.
 pub const MOST: usize = 3;
+/// Connections to several nodes together. A node that has used up its share of a period answers in the next one: the connections that wait
+/// for it must not be all that there are.
+const CONNECTIONS: usize = 512;
 /// The metrics.
 pub const RATE: &str = "response rate";
 pub const BALANCER: &str = "balancer busy";
@@ -128,7 +131,9 @@ pub fn of_several_nodes(
         };
         let addresses: Vec<_> = fleet.nodes.iter().map(Server::address).collect();
         let balancers = (1..=MOST).map(|count| {
-            (part == BALANCED).then(|| nginx::balancer(&Testbed::Loopback, &addresses[..count]))
+            let balancer =
+                || nginx::balancer(&Testbed::Loopback, &addresses[..count], Balance::FewestOpen);
+            (part == BALANCED).then(balancer)
         });
         let balancers: Vec<_> =
             balancers.map(Option::transpose).collect::<anyhow::Result<Vec<_>>>()?;
@@ -161,7 +166,7 @@ fn at_once(
 ) -> anyhow::Result<Vec<Measured>> {
     let length = Duration::from_millis(if quick { 1000 } else { 4000 });
     let load = Load::Closed { warm_up: Duration::from_millis(500), length };
-    let reuse = Reuse::Many((POOL / targets.len()).max(1));
+    let reuse = Reuse::Many(CONNECTIONS / targets.len());
     let plan = Plan { alone: targets.len() == 1, ..Plan::new(load, reuse) };
     let busy = || balancer.map_or(0.0, |server| server.process_tree().cpu_seconds());
     let before = busy();
