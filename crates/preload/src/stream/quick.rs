@@ -14,7 +14,7 @@ use crate::{demote, errno, waking};
 /// Flags that change nothing but whether the call waits.
 const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-fn only<'a>(pieces: &'a [iovec], flags: c_int) -> Option<&'a iovec> {
+fn only(pieces: &[iovec], flags: c_int) -> Option<&iovec> {
     match pieces {
         [piece] if piece.iov_len > 0 && flags & !FLAGS == 0 => Some(piece),
         _ => None,
