@@ -206,11 +206,19 @@ fn import_replace_follows_a_folder() {
 
 /// The versions of an export, in the order of their publication.
 pub fn order(export: &Path) -> Vec<String> {
+    order_of(export, |_| true)
+}
+
+/// The same, of the versions that `keep` selects by their description.
+pub fn order_of(export: &Path, keep: impl Fn(&Value) -> bool) -> Vec<String> {
     let mut all = Vec::new();
     for kind in ["dataschema", "hyperty"] {
         for object in fs::read_dir(export.join(kind)).unwrap() {
             for version in fs::read_dir(object.unwrap().path()).unwrap() {
                 let fields = description(&version.unwrap().path());
+                if !keep(&fields) {
+                    continue;
+                }
                 let place = (fields["published"].as_u64(), fields["revision"].as_u64());
                 all.push((place, fields["object"].as_str().unwrap().to_owned()));
             }
