@@ -58,6 +58,9 @@ impl Nginx {
         let file = folder.path().join("nginx.conf");
         fs::write(&file, main).unwrap();
         let mut nginx = Command::new("nginx");
+        // Debian keeps programs for administrators there.
+        let path = std::env::var("PATH").unwrap_or_default();
+        nginx.env("PATH", format!("{path}:/usr/sbin:/sbin"));
         nginx.args(["-e", "stderr", "-p"]).arg(folder.path()).arg("-c").arg(&file);
         let child = nginx.stdin(Stdio::null()).spawn().expect("Debian's package nginx-light");
         let nginx = Self { child, folder };
