@@ -9,7 +9,7 @@ use levada_core::{Digest, Hasher};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{RngCore, SeedableRng};
 
-use super::engine::{Engine, until};
+use super::engine::{Engine, Setup, until};
 use crate::store::in_full;
 
 const LENGTH: u64 = 500 << 20;
@@ -34,7 +34,7 @@ fn a_package_of_500_mib_is_the_same_at_another_node() {
         eprintln!("skipped: LEVADA_TEST_FULL is not set");
         return;
     }
-    let engine = Engine::start();
+    let engine = Engine::start_as(Setup::single());
     let folder = tempfile::tempdir().unwrap();
     let open =
         |name| ClusterStore::open(&folder.path().join(name), &engine.options("long")).unwrap();
