@@ -91,10 +91,7 @@ impl Client {
         node: &str,
         confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
-        if !node.contains('@')
-            && let Some(target) = self.known_target(node).await?
-            && !target.addresses.is_empty()
-        {
+        if let Some(target) = self.target_with_addresses(node).await? {
             let connection = self.connection(&target, Framing::Auto).await?;
             // The successor, if the key was rotated.
             return Ok(Target { identity: connection.peer(), ..target });
@@ -111,13 +108,19 @@ impl Client {
         node: &str,
         confirm: impl FnOnce(&UnpinnedNode) -> Verdict,
     ) -> Result<Target, ClientError> {
-        if !node.contains('@')
-            && let Some(target) = self.known_target(node).await?
-            && !target.addresses.is_empty()
-        {
-            return Ok(target);
+        match self.target_with_addresses(node).await? {
+            Some(target) => Ok(target),
+            None => self.resolve(node, confirm).await,
         }
-        self.resolve(node, confirm).await
+    }
+
+    /// As [`Self::known_target`], if the pins have addresses of it; `None` for IDENTITY@ADDRESS, too.
+    async fn target_with_addresses(&self, node: &str) -> Result<Option<Target>, ClientError> {
+        if node.contains('@') {
+            return Ok(None);
+        }
+        let target = self.known_target(node).await?;
+        Ok(target.filter(|target| !target.addresses.is_empty()))
     }
 
     /// The target of NODE by the pins alone; `None` for a name that is not pinned.
