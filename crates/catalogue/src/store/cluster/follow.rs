@@ -26,7 +26,7 @@ use crate::store::{Lag, StoreError};
 
 /// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that time without a message.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The least time between two transactions. What has come meanwhile is applied by one, which costs a fifth of one for each record; a record
+/// The least time between two transactions. What has come meanwhile is applied by one, which costs less than one for each record; a record
 /// that comes alone does not wait.
 const PACE: Duration = Duration::from_millis(3);
 /// After this time without a record, the reader asks the leader for the last one.
