@@ -7,13 +7,14 @@ use std::io::Write;
 use std::path::Path;
 
 use levada_catalogue::model::Draft;
+use levada_catalogue::store::Store;
 use levada_catalogue::store::cluster::{ClusterStore, Options};
-use levada_catalogue::store::conformance::{NOW, content, draft, draft_with, package, publish};
-use levada_catalogue::store::{Outcome, Store, StoreError};
+use levada_catalogue::store::conformance::{content, draft, draft_with, package, publish};
 use levada_core::sha256;
 
 use super::engine::{Engine, Setup, until};
 use super::leader::leader;
+use super::load;
 use crate::child;
 use crate::store::in_full;
 
@@ -52,13 +53,6 @@ fn long(n: u64) -> (Draft, Vec<u8>) {
     (Draft { package, ..draft(&format!("hyperty/long{n}"), "1.0.0", "{}") }, bytes)
 }
 
-fn try_publish(store: &ClusterStore, version: &Draft, bytes: &[u8]) -> Result<Outcome, StoreError> {
-    let mut writer = store.begin_blob()?;
-    writer.write(bytes)?;
-    writer.finish(None)?;
-    store.publish(version, None, NOW)
-}
-
 /// The child: `disk` is the tmpfs.
 fn fill_a_server(disk: &Path) {
     let setup = Setup { first_data: Some(disk.join("data")), ..Setup::default() };
@@ -73,13 +67,8 @@ fn fill_a_server(disk: &Path) {
     let publish_long = |numbers: std::ops::Range<u64>| {
         for n in numbers {
             let (version, bytes) = long(n);
-            until("publishing goes on", || match try_publish(&store, &version, &bytes) {
-                Ok(Outcome::Created(_) | Outcome::Same) => true,
-                Err(error @ (StoreError::Unavailable(_) | StoreError::Uncertain)) => {
-                    errors.borrow_mut().insert(error.to_string());
-                    false
-                }
-                other => panic!("{other:?}"),
+            load::publish_with(&store, &version, &bytes, |error| {
+                errors.borrow_mut().insert(error.to_string());
             });
         }
     };
@@ -137,7 +126,7 @@ fn fill_a_node(disk: &Path) {
     let mut file = File::create(&filler).unwrap();
     while file.write_all(&[1; 4096]).is_ok() {}
     let (second, bytes) = long(0);
-    try_publish(&a, &second, &bytes).unwrap();
+    load::publish_with(&a, &second, &bytes, |error| panic!("{error}"));
     let descriptor = format!("{{\"text\":\"{}\"}}", "x".repeat(100_000));
     for n in 0..50 {
         publish(&a, &draft(&format!("hyperty/long{n}"), "2.0.0", &descriptor));

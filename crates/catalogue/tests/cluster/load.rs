@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
+use levada_catalogue::model::Draft;
 use levada_catalogue::store::cluster::ClusterStore;
 use levada_catalogue::store::conformance::{NOW, draft};
 use levada_catalogue::store::{Change, Event, MAX_PAGE, Outcome, Store, StoreError};
@@ -39,6 +40,29 @@ pub fn publish(store: &ClusterStore, name: &str, mut tell: impl FnMut(Told<'_>) 
         // All changes are compared in the end.
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Publishes a version with a package of these bytes. While the engine cannot be used, `failed` gets each error, and it tries again.
+pub fn publish_with(
+    store: &ClusterStore,
+    version: &Draft,
+    bytes: &[u8],
+    mut failed: impl FnMut(StoreError),
+) {
+    let try_once = || {
+        let mut writer = store.begin_blob()?;
+        writer.write(bytes)?;
+        writer.finish(None)?;
+        store.publish(version, None, NOW)
+    };
+    until("publishing goes on", || match try_once() {
+        Ok(Outcome::Created(_) | Outcome::Same) => true,
+        Err(error @ (StoreError::Unavailable(_) | StoreError::Uncertain)) => {
+            failed(error);
+            false
+        }
+        other => panic!("{other:?}"),
+    });
 }
 
 fn descriptor(name: &str) -> String {

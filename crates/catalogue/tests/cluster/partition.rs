@@ -5,9 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
+use levada_catalogue::model::Draft;
 use levada_catalogue::store::Store;
 use levada_catalogue::store::cluster::{ClusterStore, Options};
-use levada_catalogue::store::conformance::{content, draft_with, publish};
+use levada_catalogue::store::conformance::{content, draft, package};
+use levada_core::sha256;
 use levada_lab::{Lab, Node, Options as LabOptions};
 use tempfile::TempDir;
 
@@ -81,25 +83,43 @@ impl Count {
     fn failed(&self) -> usize {
         self.failed.load(Ordering::Relaxed)
     }
+}
+
+/// Those of the publishers of one node.
+#[derive(Default)]
+struct Counts([Count; PUBLISHERS]);
+
+impl Counts {
+    fn published(&self) -> usize {
+        self.0.iter().map(Count::published).sum()
+    }
 
     fn await_published(&self) {
         let before = self.published();
         until("publishing goes on", || self.published() > before + 20);
     }
+
+    /// Waits until each publisher was refused once: what they were told before was said by then.
+    fn await_failed(&self) {
+        let before = self.0.each_ref().map(Count::failed);
+        until("the node refuses all", || {
+            self.0.iter().zip(before).all(|(count, before)| count.failed() > before)
+        });
+    }
 }
 
-/// Cuts the link of a host for some time.
-fn cut(scene: &Scene, stores: &[ClusterStore], counts: &[Count], alone: usize) {
-    counts.iter().for_each(Count::await_published);
+/// Cuts the link of a host for some time; `role` is that of its server.
+fn cut(scene: &Scene, stores: &[ClusterStore], counts: &[Counts], alone: usize, role: &str) {
+    counts.iter().for_each(Counts::await_published);
     let others = (0..HOSTS).filter(|host| *host != alone);
-    let known = draft_with(&stores[alone], &format!("hyperty/cut{alone}"), "1.0.0", b"code");
-    publish(&stores[alone], &known);
+    let package = Some(package(sha256(&[b"code"]), 4));
+    let known = Draft { package, ..draft(&format!("hyperty/before-{role}"), "1.0.0", "{}") };
+    load::publish_with(&stores[alone], &known, b"code", |_| ());
     scene.set_link(alone, "down");
     for host in others.clone() {
         counts[host].await_published();
     }
-    let failed = counts[alone].failed();
-    until("the node refuses", || counts[alone].failed() > failed + PUBLISHERS);
+    counts[alone].await_failed();
     let lag = || stores[alone].lag().unwrap();
     until("the node says that it is behind", || lag().fault.is_some());
     eprintln!("host {alone} is cut off: {:?}", lag());
@@ -132,12 +152,12 @@ fn a_partition_loses_nothing_and_publishes_nothing_twice() {
     let options = Options { write_timeout, ..scene.options.clone() };
     let mut stores: Vec<ClusterStore> =
         (0..HOSTS).map(|host| scene.open(host, &host.to_string(), &options)).collect();
-    let counts: Vec<Count> = (0..HOSTS).map(|_| Count::default()).collect();
+    let counts: Vec<Counts> = (0..HOSTS).map(|_| Counts::default()).collect();
     let acknowledged = Mutex::new(Vec::new());
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for (host, (store, count)) in stores.iter().zip(&counts).enumerate() {
-            for publisher in 0..PUBLISHERS {
+        for (host, (store, counts)) in stores.iter().zip(&counts).enumerate() {
+            for (publisher, count) in counts.0.iter().enumerate() {
                 let (acknowledged, is_over) = (&acknowledged, &is_over);
                 scope.spawn(move || {
                     let name = format!("{host}-{publisher}");
@@ -158,9 +178,9 @@ fn a_partition_loses_nothing_and_publishes_nothing_twice() {
         // The publishers end also if an assertion fails.
         let _end = EndOfScope(&is_over);
         let leader = scene.leader();
-        cut(&scene, &stores, &counts, leader);
+        cut(&scene, &stores, &counts, leader, "leader");
         let follower = (scene.leader() + 1) % HOSTS;
-        cut(&scene, &stores, &counts, follower);
+        cut(&scene, &stores, &counts, follower, "follower");
     });
     stores.push(scene.open(0, "new", &scene.options));
     check_equal(&stores, &acknowledged.into_inner().unwrap());
