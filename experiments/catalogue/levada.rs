@@ -27,12 +27,19 @@ const READY: &str = "/readyz";
 /// The `levada` binary.
 pub struct Levada {
     binary: PathBuf,
+    /// Whether catalogues run on all cores, with as many threads as they like.
+    all_cores: bool,
 }
 
 impl Levada {
     /// See [`binary`].
     pub fn find(given: Option<&Path>, needed: bool) -> anyhow::Result<Self> {
-        Ok(Self { binary: binary(given, needed)? })
+        Ok(Self { binary: binary(given, needed)?, all_cores: false })
+    }
+
+    /// The same, with catalogues on all cores, as many threads as they like.
+    pub fn on_all_cores(&self) -> Self {
+        Self { binary: self.binary.clone(), all_cores: true }
     }
 
     /// Starts a catalogue with the paper's runtime.
@@ -72,16 +79,20 @@ impl Levada {
         }
         let address = super::free_address(testbed)?;
         let (http, listen) = (address.to_string(), SocketAddr::new(address.ip(), 0).to_string());
-        let path = home.path().to_owned();
+        let (path, all_cores) = (home.path().to_owned(), self.all_cores);
         let start = Start {
             name: name.to_owned(),
             folder: home,
             address,
             ready: READY.to_owned(),
             program: self.binary.clone().into_os_string(),
+            all_cores,
             configure: Box::new(move |command| {
                 command.args(["catalogue", "serve", "--http", &http, "--listen", &listen]);
-                command.env("LEVADA_HOME", &path).env("TOKIO_WORKER_THREADS", "1");
+                command.env("LEVADA_HOME", &path);
+                if !all_cores {
+                    command.env("TOKIO_WORKER_THREADS", "1");
+                }
             }),
         };
         Server::start(testbed, start)

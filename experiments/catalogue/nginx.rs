@@ -70,6 +70,7 @@ fn start(
         folder,
         address,
         ready: Object::Descriptor.path(),
+        all_cores: false,
         program: program()?.into_os_string(),
         configure: Box::new(move |command| {
             command.arg("-p").arg(&path).arg("-c").arg(path.join("nginx.conf"));

@@ -53,12 +53,14 @@ pub struct Start {
     pub ready: String,
     /// The program.
     pub program: OsString,
+    /// Whether it may run on all cores, and not only on that of the servers.
+    pub all_cores: bool,
     /// Its arguments and environment.
     pub configure: Configure,
 }
 
 impl Server {
-    /// Starts a server at the far end, on the servers' core, and waits until it is ready.
+    /// Starts a server at the far end, on its cores, and waits until it is ready.
     pub fn start(testbed: &Testbed, start: Start) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let child = start.spawn(testbed)?;
@@ -156,9 +158,13 @@ impl Start {
         let path = self.folder.path().join(LOG);
         let log = File::create(&path).with_context(|| format!("create {}", path.display()))?;
         let also = log.try_clone()?;
-        let core = super::SERVERS.min(thread::available_parallelism()?.get() - 1).to_string();
+        let last = thread::available_parallelism()?.get() - 1;
+        let cores = match self.all_cores {
+            true => format!("0-{last}"),
+            false => super::SERVERS.min(last).to_string(),
+        };
         testbed.spawn_far("taskset", |command| {
-            command.args(["-c", &core]).arg(&self.program);
+            command.args(["-c", &cores]).arg(&self.program);
             (self.configure)(command);
             command.stdin(Stdio::null()).stdout(also).stderr(log);
         })

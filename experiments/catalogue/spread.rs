@@ -44,20 +44,22 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     allow_sockets()?;
     engine::program()?;
-    let levada = Levada::find(arguments.levada.as_deref(), true)?;
+    // Reads are compared by what one core answers; all else uses what there is.
+    let one_core = Levada::find(arguments.levada.as_deref(), true)?;
+    let all_cores = one_core.on_all_cores();
     let mut measuring = Measuring::new(NAME, &arguments.shared, GROUPS)?;
     let quick = arguments.shared.quick;
-    for (part, measure) in [
-        (Part::Reads, reads::against_sqlite as reads::Measure),
-        (Part::Nodes, reads::of_several_nodes),
-        (Part::Publishing, publishing::measure),
+    for (part, levada, measure) in [
+        (Part::Reads, &one_core, reads::against_sqlite as reads::Measure),
+        (Part::Nodes, &one_core, reads::of_several_nodes),
+        (Part::Publishing, &all_cores, publishing::measure),
         // At half of the rate of publishing.
-        (Part::Visible, visible::measure),
-        (Part::Start, start::measure),
-        (Part::Faults, faults::measure),
+        (Part::Visible, &all_cores, visible::measure),
+        (Part::Start, &all_cores, start::measure),
+        (Part::Faults, &all_cores, faults::measure),
     ] {
         if arguments.part.is_empty() || arguments.part.contains(&part) {
-            measure(&mut measuring, &levada, quick)?;
+            measure(&mut measuring, levada, quick)?;
         }
     }
     Ok(measuring.finish())

@@ -98,7 +98,9 @@ impl Report<'_> {
 
     fn start(&mut self) {
         let many = at(start::PART, [("descriptors", start::MANY.into())]);
-        for (metric, threshold) in [(start::NEW, AtMost(8.0)), (start::AGAIN, Any)] {
+        for (metric, threshold) in
+            [(start::NEW, AtMost(8.0)), (start::SEARCH, Any), (start::AGAIN, Any)]
+        {
             let value = self.value(SHARED, metric, &many);
             self.line(format!("100,000 descriptors: {metric}, s"), threshold, value);
         }

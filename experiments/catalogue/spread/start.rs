@@ -11,7 +11,7 @@ use levada_core::{Digest, Hasher};
 use levada_harness::{Case, Group, Measured};
 
 use super::super::fetch;
-use super::super::levada::Levada;
+use super::super::levada::{self, Levada};
 use super::super::objects;
 use super::super::server::Server;
 use super::conditions::{NAME, SHARED, at};
@@ -25,6 +25,7 @@ pub const PART: &str = "start";
 pub const PACKAGE: &str = "package";
 pub const NEW: &str = "start-up without a replica";
 pub const AGAIN: &str = "start-up with one";
+pub const SEARCH: &str = "first search after a start-up without a replica";
 pub const UP: &str = "package up";
 pub const DOWN: &str = "package down";
 /// Descriptors, and those of a quick run.
@@ -87,15 +88,18 @@ fn path(number: usize) -> String {
     format!("/v1/objects/dataschema/Schema{number}/latest")
 }
 
-/// The time until a node answers that had no replica, and until it does after a restart.
+/// The time until a node answers that had no replica, until it then answers a search, and until it answers after a restart.
 fn start_one(levada: &Levada, fleet: &Fleet, count: usize) -> anyhow::Result<Vec<Measured>> {
     let home = tempfile::tempdir()?;
     let configuration = fleet.engine.configuration();
     let mut node = levada.start_with(&Testbed::Loopback, "new node", home, &configuration)?;
     let new = node.start_up;
     wait_until_visible(&node, &path(count - 1))?;
+    let start = Instant::now();
+    wait_until_visible(&node, &levada::search(objects::KNOWN))?;
+    let search = start.elapsed();
     node.restart(&Testbed::Loopback)?;
-    let named = [(NEW, new), (AGAIN, node.start_up)];
+    let named = [(NEW, new), (SEARCH, search), (AGAIN, node.start_up)];
     Ok(named.map(|(name, time)| Measured::new(name, "s", time.as_secs_f64())).into())
 }
 

@@ -17,6 +17,7 @@ mod inner;
 mod open;
 mod options;
 mod packages;
+mod position;
 mod publish;
 mod record;
 mod verify;
@@ -40,6 +41,9 @@ use inner::Cluster;
 use packages::ClusterUpload;
 
 pub use options::{Credentials, Options};
+
+/// How long a search waits at most for the words of what was published before.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A node's store of a catalogue on several nodes. Clones share it.
 #[derive(Clone)]
@@ -143,6 +147,7 @@ impl Store for ClusterStore {
         after: Option<&SearchCursor>,
         limit: u32,
     ) -> Result<Vec<Hit>, StoreError> {
+        self.cluster.local.index_within(SEARCH_TIMEOUT)?;
         self.cluster.local.search(query, kind, after, limit)
     }
 

@@ -11,6 +11,7 @@ mod blobs;
 mod collect;
 mod feed;
 mod files;
+mod index;
 mod inner;
 mod options;
 mod outboard;

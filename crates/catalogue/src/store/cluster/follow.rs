@@ -3,7 +3,10 @@
 //! An ordered consumer of the client library stalls for 10 to 22 s when its server dies. This reader asks for heartbeats, and starts a
 //! new consumer behind the last applied record when one is missing. A server that is cut off from the others goes on sending
 //! heartbeats, and no records: so a reader without records asks the leader of the log.
+//!
+//! While some records are applied, the next are received.
 
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -13,16 +16,17 @@ use async_nats::jetstream::message::Message;
 use async_nats::jetstream::stream::{Info, Stream};
 use futures_util::{FutureExt, StreamExt};
 use levada_core::{UnixTime, sha256};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::cache::Cache;
 use super::connect::unavailable;
 use super::engine::{Engine, RETRY_DELAY};
+use super::position::Position;
 use super::record;
+use crate::store::StoreError;
 use crate::store::embedded::Inner;
 use crate::store::embedded::replica::{Applied, Entry};
-use crate::store::{Lag, StoreError};
 
 /// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that time without a message.
 const HEARTBEAT: Duration = Duration::from_millis(500);
@@ -39,37 +43,10 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 const BATCH: usize = 512;
 /// And how many bytes, about.
 const BATCH_BYTES: usize = 8 << 20;
-
-/// How far the replica is.
-#[derive(Clone, Debug, Default)]
-pub struct Position {
-    /// The last record that is applied.
-    pub applied: u64,
-    /// The last record that the log is known to have.
-    pub known: u64,
-    /// Why the log is not followed at the moment, and since when.
-    pub fault: Option<(String, Instant)>,
-}
-
-impl Position {
-    fn fail(&mut self, error: &StoreError) {
-        let since = self.fault.take().map_or_else(Instant::now, |(_, since)| since);
-        let text = match error {
-            StoreError::Unavailable(why) => why.clone(),
-            other => other.to_string(),
-        };
-        self.fault = Some((text, since));
-    }
-
-    /// How far the replica is behind.
-    pub fn lag(&self) -> Lag {
-        let (fault, away) = match &self.fault {
-            Some((fault, since)) => (Some(fault.clone()), since.elapsed()),
-            None => (None, Duration::ZERO),
-        };
-        Lag { changes: self.known.saturating_sub(self.applied), fault, away }
-    }
-}
+/// How long changes wait until their words are indexed, together with those that come meanwhile.
+const INDEX_DELAY: Duration = Duration::from_millis(500);
+/// While more changes than these are missing, words are not indexed.
+const FAR_BEHIND: u64 = 2 * BATCH as u64;
 
 /// What applies the records of the log.
 pub struct Follower {
@@ -97,6 +74,7 @@ impl Follower {
         };
         tokio::select! {
             () = run => {}
+            () = self.keep_indexed() => {}
             () = self.position.closed() => {}
         }
     }
@@ -122,7 +100,16 @@ impl Follower {
         self.position.send_modify(|position| {
             (position.known, position.fault) = (known.max(position.known), None);
         });
-        self.read(messages).await
+        let (batches, received) = mpsc::channel(1);
+        let mut applying = pin!(self.apply_all(received));
+        tokio::select! {
+            applied = &mut applying => applied,
+            received = self.receive(messages, batches) => {
+                // What has been received before the fault is applied.
+                applying.await?;
+                received
+            }
+        }
     }
 
     /// The log, and its last record. Fails if it is not the one that the replica repeats, or has lost records that are applied.
@@ -147,7 +134,12 @@ impl Follower {
         Ok((stream, last))
     }
 
-    async fn read(&self, mut messages: push::Messages) -> Result<(), StoreError> {
+    /// Receives records until a request fails or a heartbeat is missing.
+    async fn receive(
+        &self,
+        mut messages: push::Messages,
+        batches: mpsc::Sender<Vec<Entry>>,
+    ) -> Result<(), StoreError> {
         let mut delivered = 0;
         let mut begun = Instant::now();
         loop {
@@ -169,7 +161,9 @@ impl Follower {
                 let is_full = entries.len() >= BATCH || bytes >= BATCH_BYTES;
                 next = if is_full { None } else { messages.next().now_or_never().flatten() };
             }
-            self.apply(entries).await?;
+            if batches.send(entries).await.is_err() {
+                return Ok(());
+            }
         }
     }
 
@@ -196,6 +190,14 @@ impl Follower {
         });
     }
 
+    /// Applies what is received, until an application fails or nothing can come any more.
+    async fn apply_all(&self, mut received: mpsc::Receiver<Vec<Entry>>) -> Result<(), StoreError> {
+        while let Some(entries) = received.recv().await {
+            self.apply(entries).await?;
+        }
+        Ok(())
+    }
+
     async fn apply(&self, entries: Vec<Entry>) -> Result<(), StoreError> {
         let Some(applied) = entries.last().map(|entry| entry.number) else { return Ok(()) };
         let local = Arc::clone(&self.local);
@@ -215,14 +217,33 @@ impl Follower {
         self.revision.send_if_modified(|last| std::mem::replace(last, revision) != revision);
         Ok(())
     }
-}
 
-/// Waits until a record is applied; false if that takes too long.
-pub async fn reached(
-    position: &mut watch::Receiver<Position>,
-    number: u64,
-    limit: Duration,
-) -> bool {
-    let reached = position.wait_for(|position| position.applied >= number);
-    matches!(timeout(limit, reached).await, Ok(Ok(_)))
+    /// Indexes the words of what is applied. A search that comes before does it itself.
+    async fn keep_indexed(&self) {
+        let mut revision = self.revision.subscribe();
+        loop {
+            while !self.is_far_behind() {
+                let local = Arc::clone(&self.local);
+                match tokio::task::spawn_blocking(move || local.index_next()).await {
+                    Ok(Ok(true)) => {}
+                    Ok(Ok(false)) => break,
+                    Ok(Err(error)) => {
+                        tracing::debug!(%error, "words are not indexed");
+                        sleep(MAX_RETRY_DELAY).await;
+                    }
+                    // The store is closed.
+                    Err(_) => return,
+                }
+            }
+            if revision.changed().await.is_err() {
+                return;
+            }
+            sleep(INDEX_DELAY).await;
+        }
+    }
+
+    fn is_far_behind(&self) -> bool {
+        let position = self.position.borrow();
+        position.known.saturating_sub(position.applied) > FAR_BEHIND
+    }
 }

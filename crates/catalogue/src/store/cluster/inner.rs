@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::cache::Cache;
 use super::engine::Engine;
-use super::follow::{Position, reached};
+use super::position::{Position, reached};
 use crate::store::embedded::Inner;
 
 /// How many packages are fetched at a time; those of one digest never are.

@@ -11,7 +11,7 @@ use levada_database::{Database, file};
 use rusqlite::Connection;
 
 use super::inner::{DATABASE, Inner};
-use super::{blobs, replica};
+use super::{blobs, index, replica};
 use crate::store::StoreError;
 
 /// How many revisions are skipped: more than the number of changes between a backup and its installation.
@@ -24,6 +24,7 @@ impl Inner {
         let copy = Database::open(&path, self.kind)?;
         let digests = copy.write::<_, StoreError>(|tx| {
             if self.is_replica() {
+                index::update(tx)?;
                 replica::make_catalogue(tx)?;
             }
             Ok(delete_unreferenced(tx)?)

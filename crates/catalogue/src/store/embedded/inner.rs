@@ -1,7 +1,7 @@
 //! The parts of an open store. The other modules of this folder add its operations.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use levada_core::Clock;
@@ -31,6 +31,8 @@ pub(in crate::store) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub kept_changes: u64,
     pub reserve: Reserve,
+    /// Locked while the words of a replica are indexed.
+    pub indexing: Mutex<()>,
 }
 
 impl Inner {
@@ -56,7 +58,15 @@ impl Inner {
         // The lock on the database also protects the blobs: no other process writes them.
         let blobs = Blobs::open(folder, files)?;
         let Options { clock, kept_changes, .. } = options;
-        let inner = Self { database, kind, blobs, clock, kept_changes, reserve };
+        let inner = Self {
+            database,
+            kind,
+            blobs,
+            clock,
+            kept_changes,
+            reserve,
+            indexing: Mutex::default(),
+        };
         inner.sweep()?;
         inner.repair_latest()?;
         Ok(inner)

@@ -13,7 +13,7 @@ use crate::store::{Action, Event, Outcome, StoreError};
 use crate::wire::write_signatures;
 
 /// A valid draft, with what is computed before the transaction.
-pub(super) struct CheckedDraft<'a> {
+struct CheckedDraft<'a> {
     draft: &'a Draft,
     digest: Digest,
     words: String,
@@ -22,13 +22,8 @@ pub(super) struct CheckedDraft<'a> {
 impl<'a> CheckedDraft<'a> {
     fn check(draft: &'a Draft) -> Result<Self, StoreError> {
         draft.check()?;
-        Ok(Self::of_valid(draft))
-    }
-
-    /// Of a draft that was checked before.
-    pub fn of_valid(draft: &'a Draft) -> Self {
         let words = words::of_version(&draft.key, &draft.descriptor);
-        Self { draft, digest: draft.digest(), words }
+        Ok(Self { draft, digest: draft.digest(), words })
     }
 }
 
@@ -97,6 +92,7 @@ impl Inner {
             let revision = feed::next_revision(tx)?;
             let change = Yank { key, version, yanked, revision };
             set_yanked(tx, &found, &change, by, now, self.kept_changes)?;
+            search::update_newest(tx, found.object, key)?;
             Ok(Outcome::Created(revision))
         })
     }
@@ -110,7 +106,7 @@ pub(super) struct Yank<'a> {
     pub revision: u64,
 }
 
-/// Yanks a version or restores it, and adds it to the audit log.
+/// Yanks a version or restores it, and adds it to the audit log. The index of words is not changed.
 pub(super) fn set_yanked(
     connection: &Connection,
     found: &State,
@@ -128,7 +124,7 @@ pub(super) fn set_yanked(
         .prepare_cached("UPDATE version SET yanked = ?2, revision = ?3 WHERE id = ?1")?
         .execute((found.id, yanked, row::from_number(revision)))?;
     feed::add(connection, revision, found.id, event, kept_changes)?;
-    search::update_newest(connection, found.object, key)?;
+    search::select_newest(connection, found.object)?;
     let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
     audit::add(connection, action, "done", &details, now)
 }
@@ -151,29 +147,44 @@ fn add<'a>(
     }
     check_package(connection, new.draft)?;
     let revision = feed::next_revision(connection)?;
-    put(connection, new, revision, by, now, kept_changes, updates)?;
+    let change = New { draft: new.draft, digest: new.digest, revision, by, now };
+    if let Some(Shown { object, is_new }) = put(connection, &change, kept_changes)? {
+        updates.add(object, is_new, &new.words);
+    }
     Ok(Outcome::Created(revision))
 }
 
-/// Adds a version that is new, as the change `revision`, and to the audit log.
-pub(super) fn put<'a>(
+/// A version that does not exist yet.
+pub(super) struct New<'a> {
+    pub draft: &'a Draft,
+    /// The digest of its descriptor.
+    pub digest: Digest,
+    pub revision: u64,
+    pub by: Option<Identity>,
+    pub now: UnixTime,
+}
+
+/// The object that shows a new version.
+pub(super) struct Shown {
+    object: i64,
+    /// It has no other version.
+    is_new: bool,
+}
+
+/// Adds a version, and to the audit log. The object, if it shows this version now. The index of words is not changed.
+pub(super) fn put(
     connection: &Connection,
-    new: &'a CheckedDraft,
-    revision: u64,
-    by: Option<Identity>,
-    now: UnixTime,
+    new: &New,
     kept_changes: u64,
-    updates: &mut IndexUpdates<'a>,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Option<Shown>> {
     let Draft { key, version, .. } = new.draft;
     let (object, is_new) = object(connection, key)?;
-    let id = insert(connection, new, object, revision, by, now)?;
-    feed::add(connection, revision, id, Event::Published, kept_changes)?;
-    if search::set_if_newest(connection, object, id, version)? {
-        updates.add(object, is_new, &new.words);
-    }
-    let details = Details { identity: by, key: Some(key), version: Some(version), text: "" };
-    audit::add(connection, Action::Publish, "done", &details, now)
+    let id = insert(connection, new, object)?;
+    feed::add(connection, new.revision, id, Event::Published, kept_changes)?;
+    let is_shown = search::set_if_newest(connection, object, id, version)?;
+    let details = Details { identity: new.by, key: Some(key), version: Some(version), text: "" };
+    audit::add(connection, Action::Publish, "done", &details, new.now)?;
+    Ok(is_shown.then_some(Shown { object, is_new }))
 }
 
 /// Adds to the audit log that a version was refused because a different one exists.
@@ -225,14 +236,7 @@ fn object(connection: &Connection, key: &Key) -> rusqlite::Result<(i64, bool)> {
     Ok((insert.insert((kind, name))?, true))
 }
 
-fn insert(
-    connection: &Connection,
-    new: &CheckedDraft,
-    object: i64,
-    revision: u64,
-    by: Option<Identity>,
-    now: UnixTime,
-) -> rusqlite::Result<i64> {
+fn insert(connection: &Connection, new: &New, object: i64) -> rusqlite::Result<i64> {
     let draft = new.draft;
     let package = draft.package.as_ref();
     let mut insert = connection.prepare_cached(
@@ -244,9 +248,9 @@ fn insert(
     insert.insert(named_params! {
         ":object": object,
         ":version": draft.version.to_string(),
-        ":revision": row::from_number(revision),
-        ":published": row::from_time(now),
-        ":publisher": by.as_ref().map(Identity::as_bytes),
+        ":revision": row::from_number(new.revision),
+        ":published": row::from_time(new.now),
+        ":publisher": new.by.as_ref().map(Identity::as_bytes),
         ":digest": new.digest,
         ":package": package.map(|package| package.digest),
         ":package_type": package.map(|package| &package.media_type),

@@ -7,8 +7,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::audit::{self, Details};
 use super::inner::{CATALOGUE, Inner};
-use super::publish::{self, CheckedDraft, Yank};
-use super::search::{self, IndexUpdates};
+use super::publish::{self, New, Yank};
 use super::{feed, row, upload};
 use crate::model::{Draft, Key, Version};
 use crate::store::{Action, StoreError};
@@ -22,6 +21,7 @@ pub(in crate::store) const REPLICA: DatabaseKind = DatabaseKind {
         include_str!("schema/catalogue-1.sql"),
         include_str!("schema/catalogue-2.sql"),
         include_str!("schema/replica-1.sql"),
+        include_str!("schema/replica-2.sql"),
     ],
     ..CATALOGUE
 };
@@ -181,19 +181,17 @@ impl Inner {
         })?)
     }
 
-    /// Repeats what the next records of the log say, in one transaction. The blobs that they have deleted.
+    /// Repeats what the next records of the log say, in one transaction. The blobs that they have deleted. Words are indexed later.
     pub fn apply(&self, entries: &[Entry]) -> Result<Vec<Digest>, StoreError> {
         let Some(last) = entries.last() else { return Ok(Vec::new()) };
-        let drafts: Vec<Option<CheckedDraft>> = entries.iter().map(checked).collect();
         let has_deletions = entries.iter().any(|it| matches!(it.record, Record::Deleted(_)));
         // Between the deletion of a row and that of its file, no file is placed.
         let _placement = has_deletions.then(|| self.blobs.lock_placement_exclusive());
         let (replaced, deleted) = self.database.write::<_, StoreError>(|tx| {
             let mut batch = Batch::new(tx, self.kept_changes);
-            for (entry, draft) in entries.iter().zip(&drafts) {
-                batch.apply(entry, draft.as_ref())?;
+            for entry in entries {
+                batch.apply(entry)?;
             }
-            search::update(tx, &batch.words)?;
             tx.prepare_cached("UPDATE replica SET applied = ?1, last = ?2")?
                 .execute((row::from_number(last.number), last.digest))?;
             Ok((batch.replaced, batch.deleted))
@@ -208,18 +206,10 @@ impl Inner {
     }
 }
 
-fn checked(entry: &Entry) -> Option<CheckedDraft<'_>> {
-    match &entry.record {
-        Record::Published(draft, _) => Some(CheckedDraft::of_valid(draft)),
-        _ => None,
-    }
-}
-
 /// The records of one transaction.
 struct Batch<'a> {
     connection: &'a Connection,
     kept_changes: u64,
-    words: IndexUpdates<'a>,
     replaced: u64,
     deleted: Vec<Digest>,
 }
@@ -228,16 +218,12 @@ type Done = Result<(), Fault<StoreError>>;
 
 impl<'a> Batch<'a> {
     fn new(connection: &'a Connection, kept_changes: u64) -> Self {
-        let words = IndexUpdates::default();
-        Self { connection, kept_changes, words, replaced: 0, deleted: Vec::new() }
+        Self { connection, kept_changes, replaced: 0, deleted: Vec::new() }
     }
 
-    fn apply(&mut self, entry: &Entry, draft: Option<&'a CheckedDraft<'a>>) -> Done {
+    fn apply(&mut self, entry: &Entry) -> Done {
         match &entry.record {
-            Record::Published(_, author) => match draft {
-                Some(draft) => self.publish(entry.number, draft, author),
-                None => Ok(()),
-            },
+            Record::Published(draft, author) => self.publish(entry.number, draft, author),
             Record::Yanked { key, version, yanked, author } => {
                 let revision = entry.number;
                 self.yank(&Yank { key, version, yanked: *yanked, revision }, author)
@@ -256,23 +242,22 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn publish(&mut self, number: u64, new: &'a CheckedDraft<'a>, author: &Author) -> Done {
+    fn publish(&self, revision: u64, draft: &Draft, author: &Author) -> Done {
         // The engine refuses a second record for a version.
-        feed::set_revision(self.connection, number)?;
-        let Author { identity, time } = *author;
-        let kept = self.kept_changes;
-        Ok(publish::put(self.connection, new, number, identity, time, kept, &mut self.words)?)
+        feed::set_revision(self.connection, revision)?;
+        let Author { identity: by, time: now } = *author;
+        let new = New { draft, digest: draft.digest(), revision, by, now };
+        publish::put(self.connection, &new, self.kept_changes)?;
+        Ok(())
     }
 
-    fn yank(&mut self, change: &Yank, author: &Author) -> Done {
+    fn yank(&self, change: &Yank, author: &Author) -> Done {
         let Some(found) = publish::state(self.connection, change.key, change.version)? else {
             return Ok(());
         };
         if found.yanked == change.yanked {
             return Ok(());
         }
-        // A yank writes the words of its object at once: those that wait must be written before.
-        search::update(self.connection, &std::mem::take(&mut self.words))?;
         feed::set_revision(self.connection, change.revision)?;
         let Author { identity, time } = *author;
         Ok(publish::set_yanked(self.connection, &found, change, identity, time, self.kept_changes)?)

@@ -117,10 +117,10 @@ impl<'a> IndexUpdates<'a> {
 /// Applies the updates.
 pub(super) fn update(connection: &Connection, updates: &IndexUpdates) -> rusqlite::Result<()> {
     for (object, Words { is_new, words }) in &updates.0 {
-        if !is_new {
-            delete_words(connection, *object)?;
+        match is_new {
+            true => insert_words(connection, *object, words)?,
+            false => set_words(connection, *object, Some(words))?,
         }
-        insert_words(connection, *object, words)?;
     }
     Ok(())
 }
@@ -145,21 +145,25 @@ pub(super) fn set_if_newest(
     Ok(true)
 }
 
-/// Selects the newest version of an object again after one was yanked or restored.
+/// Selects the newest version of an object again after one was yanked or restored. Its id; `None` if all are yanked.
+pub(super) fn select_newest(connection: &Connection, object: i64) -> rusqlite::Result<Option<i64>> {
+    let newest = newest(connection, object)?;
+    set_newest(connection, object, newest)?;
+    Ok(newest)
+}
+
+/// As [`select_newest`], and indexes its words.
 pub(super) fn update_newest(
     connection: &Connection,
     object: i64,
     key: &Key,
 ) -> rusqlite::Result<()> {
-    let newest = newest(connection, object)?;
-    set_newest(connection, object, newest)?;
-    delete_words(connection, object)?;
-    let Some(id) = newest else {
-        return Ok(());
+    let Some(id) = select_newest(connection, object)? else {
+        return set_words(connection, object, None);
     };
     let mut query = connection.prepare_cached("SELECT descriptor FROM version WHERE id = ?1")?;
     let descriptor: Vec<u8> = query.query_row([id], |row| row.get(0))?;
-    insert_words(connection, object, &words::of_version(key, &descriptor))
+    set_words(connection, object, Some(&words::of_version(key, &descriptor)))
 }
 
 /// The objects with a selected pre-release although they have a release, as earlier builds selected it.
@@ -212,7 +216,12 @@ fn insert_words(connection: &Connection, object: i64, words: &str) -> rusqlite::
     Ok(())
 }
 
-fn delete_words(connection: &Connection, object: i64) -> rusqlite::Result<()> {
+/// Replaces the words of an object, if the index has some; `None` for one that shows no version.
+pub(super) fn set_words(
+    connection: &Connection,
+    object: i64,
+    words: Option<&str>,
+) -> rusqlite::Result<()> {
     connection.prepare_cached("DELETE FROM search WHERE rowid = ?1")?.execute([object])?;
-    Ok(())
+    words.map_or(Ok(()), |words| insert_words(connection, object, words))
 }

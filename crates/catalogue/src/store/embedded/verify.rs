@@ -7,7 +7,7 @@ use levada_database::DatabaseError;
 use rusqlite::Connection;
 
 use super::inner::Inner;
-use super::{blobs, row};
+use super::{blobs, index, row};
 use crate::model::{Key, Published};
 use crate::store::{Blob, Finding, StoreError, Verified};
 
@@ -61,9 +61,15 @@ impl Inner {
     }
 
     fn verify_references(&self, report: &mut Report) -> Result<(), StoreError> {
-        let wrong: Vec<Key> = self.database.read(|connection| {
-            connection.prepare(REFERENCES)?.query_map([], row::key)?.collect()
-        })?;
+        let wrong: Vec<Key> = if self.is_replica() {
+            while self.index_next()? {}
+            self.database.write::<_, StoreError>(|tx| {
+                index::update(tx)?;
+                Ok(wrong_references(tx)?)
+            })?
+        } else {
+            self.database.read(wrong_references)?
+        };
         for key in wrong {
             let text = format!("{key} does not show its newest version");
             report.find(Finding::Database(text));
@@ -128,6 +134,10 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+fn wrong_references(connection: &Connection) -> rusqlite::Result<Vec<Key>> {
+    connection.prepare(REFERENCES)?.query_map([], row::key)?.collect()
 }
 
 fn verify_version(published: &Published, report: &mut Report) {

@@ -1,0 +1,50 @@
+//! How far a replica is behind the log.
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+use crate::store::{Lag, StoreError};
+
+/// How far the replica is.
+#[derive(Clone, Debug, Default)]
+pub struct Position {
+    /// The last record that is applied.
+    pub applied: u64,
+    /// The last record that the log is known to have.
+    pub known: u64,
+    /// Why the log is not followed at the moment, and since when.
+    pub fault: Option<(String, Instant)>,
+}
+
+impl Position {
+    /// Notes why the log is not followed.
+    pub fn fail(&mut self, error: &StoreError) {
+        let since = self.fault.take().map_or_else(Instant::now, |(_, since)| since);
+        let text = match error {
+            StoreError::Unavailable(why) => why.clone(),
+            other => other.to_string(),
+        };
+        self.fault = Some((text, since));
+    }
+
+    /// How far the replica is behind.
+    pub fn lag(&self) -> Lag {
+        let (fault, away) = match &self.fault {
+            Some((fault, since)) => (Some(fault.clone()), since.elapsed()),
+            None => (None, Duration::ZERO),
+        };
+        Lag { changes: self.known.saturating_sub(self.applied), fault, away }
+    }
+}
+
+/// Waits until a record is applied; false if that takes too long.
+pub async fn reached(
+    position: &mut watch::Receiver<Position>,
+    number: u64,
+    limit: Duration,
+) -> bool {
+    let reached = position.wait_for(|position| position.applied >= number);
+    matches!(timeout(limit, reached).await, Ok(Ok(_)))
+}
