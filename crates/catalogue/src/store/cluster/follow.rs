@@ -243,7 +243,6 @@ impl Follower {
     }
 
     fn is_far_behind(&self) -> bool {
-        let position = self.position.borrow();
-        position.known.saturating_sub(position.applied) > FAR_BEHIND
+        self.position.borrow().missing() > FAR_BEHIND
     }
 }

@@ -35,7 +35,12 @@ impl Position {
             Some((fault, since)) => (Some(fault.clone()), since.elapsed()),
             None => (None, Duration::ZERO),
         };
-        Lag { changes: self.known.saturating_sub(self.applied), fault, away }
+        Lag { changes: self.missing(), fault, away }
+    }
+
+    /// How many records are known and not applied yet.
+    pub fn missing(&self) -> u64 {
+        self.known.saturating_sub(self.applied)
     }
 }
 
