@@ -28,6 +28,10 @@ pub const CHECKS: &[(&str, Check)] = &[
         publish::a_draft_that_exceeds_a_limit_is_refused,
     ),
     ("publish::a_batch_equals_single_calls", publish::a_batch_equals_single_calls),
+    (
+        "publish::one_refused_version_of_a_batch_stops_no_other",
+        publish::one_refused_version_of_a_batch_stops_no_other,
+    ),
     ("publish::versions_ascend", publish::versions_ascend),
     ("publish::a_yanked_version_stays_readable", publish::a_yanked_version_stays_readable),
     (

@@ -97,6 +97,27 @@ pub fn a_batch_equals_single_calls(store: &dyn Store) {
     assert!(matches!(outcome, Err(StoreError::NoSuchBlob(_))), "{outcome:?}");
 }
 
+pub fn one_refused_version_of_a_batch_stops_no_other(store: &dyn Store) {
+    let mut drafts: Vec<Draft> =
+        (0..40).map(|n| draft(&format!("hyperty/many-{n}"), "1.0.0", "{}")).collect();
+    drafts[20] = draft("hyperty/many-10", "1.0.0", r#"{"other":1}"#);
+    let outcomes = store.publish_all(&drafts, None, NOW).unwrap();
+    for (n, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            Outcome::Created(revision) => {
+                let found = store.get(&drafts[n].key, &drafts[n].version).unwrap().unwrap();
+                assert_eq!(found.revision, *revision);
+                assert_is(&found, &drafts[n], None);
+            }
+            // Which of the two is not said.
+            Outcome::Conflict => assert!([10, 20].contains(&n)),
+            Outcome::Same => panic!("the version {n} is new"),
+        }
+    }
+    let refused = outcomes.iter().filter(|outcome| **outcome == Outcome::Conflict).count();
+    assert_eq!((outcomes.len(), refused), (40, 1));
+}
+
 pub fn versions_ascend(store: &dyn Store) {
     let sorted =
         ["0.9.0", "1.0.0-alpha", "1.0.0-alpha.2", "1.0.0-alpha.10", "1.0.0", "1.9.0", "1.10.0"];
