@@ -11,3 +11,4 @@ mod load;
 mod long_package;
 mod nodes;
 mod partition;
+mod snapshot;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
@@ -129,6 +130,32 @@ impl Database {
             .execute("VACUUM INTO ?1", [name])
             .map_err(|error| DatabaseError::sql(to, error))?;
         file::sync(to).map_err(failed)
+    }
+
+    /// Copies the pages to `to`, which must not exist, with mode 0600, and returns what `read` finds in them. Faster than
+    /// [`Self::snapshot`], as nothing is arranged anew or synced; other calls wait meanwhile.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] names the file.
+    pub fn copy<T>(
+        &self,
+        to: &Path,
+        read: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        drop(file::create_private_new(to).map_err(|error| DatabaseError::file(to, error))?);
+        let connection = self.lock();
+        let copied = || {
+            let mut copy = Connection::open_with_flags(to, FLAGS)?;
+            copy.execute_batch("PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;")?;
+            let all = -1;
+            Backup::new(&connection, &mut copy)?.step(all)
+        };
+        match copied() {
+            Ok(StepResult::Done) => {}
+            Ok(_) => return Err(DatabaseError::file(to, std::io::ErrorKind::ResourceBusy.into())),
+            Err(error) => return Err(DatabaseError::sql(to, error)),
+        }
+        read(&connection).map_err(|error| DatabaseError::sql(&self.path, error))
     }
 
     /// Reads and checks the whole file.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::TcpStream;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -36,6 +37,8 @@ pub const LONG: usize = 256 << 20;
 const SHORTER: usize = 64 << 20;
 /// The time limit for each read of a package.
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// After so long a node has made the snapshot that is due.
+const SNAPSHOT_DELAY: Duration = Duration::from_secs(20);
 /// Drafts of one request.
 const BATCH: usize = 64;
 
@@ -47,6 +50,7 @@ pub fn measure(measuring: &mut Measuring, levada: &Levada, quick: bool) -> anyho
     if measuring.needs(&params, &subjects) {
         let fleet = Fleet::start(levada, 1)?;
         fill(&fleet, count)?;
+        thread::sleep(SNAPSHOT_DELAY);
         let case = Case::new(SHARED, || Ok(start_one(levada, &fleet, count)?));
         measuring.group(Group { experiment: NAME, params, cases: vec![case], monitor: None })?;
     }

@@ -17,9 +17,11 @@ mod inner;
 mod open;
 mod options;
 mod packages;
+mod parts;
 mod position;
 mod publish;
 mod record;
+mod snapshot;
 mod verify;
 
 use std::fs::File;
@@ -69,6 +71,11 @@ impl ClusterStore {
     /// Whether there is a replica in `folder`.
     pub fn exists(folder: &Path) -> bool {
         folder.join(DATABASE).exists()
+    }
+
+    /// The last record of the snapshot that the replica was begun with when the store was opened; 0 if it was begun without one, or earlier.
+    pub fn begun_with(&self) -> u64 {
+        self.cluster.begun_with
     }
 
     fn author(identity: Option<Identity>, time: UnixTime) -> Author {

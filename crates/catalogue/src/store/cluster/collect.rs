@@ -46,14 +46,18 @@ impl Cluster {
         if self.local.has_blob(digest)? {
             return Ok(None);
         }
-        self.drop_parts(digest, &stored.upload).await;
+        self.engine.drop_parts(digest, &stored.upload).await;
         Ok(Some(stored.length))
     }
 
     /// Deletes the parts of uploads that were never completed, or whose deletion failed.
     async fn sweep(&self, now: UnixTime) -> Result<(), StoreError> {
         let latest = UnixTime(now.0.saturating_sub(ORPHAN_AGE.as_secs()));
+        let snapshot = self.engine.snapshot().await?.1.map(|snapshot| snapshot.stored.upload);
         for (digest, upload) in self.engine.uploads().await? {
+            if snapshot == Some(upload) {
+                continue;
+            }
             let is_used = |stored: Option<(u64, Stored)>| {
                 stored.is_some_and(|(_, stored)| stored.upload == upload)
             };
@@ -62,7 +66,7 @@ impl Cluster {
             }
             let time = self.engine.time_of_part(&digest, &upload).await?;
             if time.is_some_and(|time| time <= latest) {
-                self.drop_parts(&digest, &upload).await;
+                self.engine.drop_parts(&digest, &upload).await;
             }
         }
         Ok(())

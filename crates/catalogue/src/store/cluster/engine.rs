@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use super::connect::{Connection, REQUEST_TIMEOUT, unavailable};
 use super::options::Options;
-use super::record::{self, Subjects};
+use super::record::{self, Snapshot, Subjects};
 use crate::store::StoreError;
 use crate::store::embedded::replica::{LogId, Record, UploadId};
 
@@ -183,6 +183,21 @@ impl Engine {
         self.parts_connection.check().await.map_err(WriteError::Failed)?;
         let request = Request::new().payload(bytes).timeout(Some(REQUEST_TIMEOUT));
         send(&self.parts_connection.client, subject, request).await.map(drop)
+    }
+
+    /// The last snapshot, if there is one, and the number of the message that names it; 0 for none.
+    pub async fn snapshot(&self) -> Result<(u64, Option<Snapshot>), StoreError> {
+        let message = last_message(&self.parts().await?, &self.subjects.snapshot()).await?;
+        Ok(message.map_or((0, None), |it| (it.sequence, Snapshot::from_bytes(&it.payload))))
+    }
+
+    /// Names a new snapshot, if the last one still is the one that the message `before` names.
+    pub async fn name_snapshot(&self, snapshot: &Snapshot, before: u64) -> Result<(), WriteError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, before.to_string().as_str());
+        let request = Request::new().headers(headers).payload(snapshot.to_bytes().into());
+        let request = request.timeout(Some(REQUEST_TIMEOUT));
+        send(&self.parts_connection.client, self.subjects.snapshot(), request).await.map(drop)
     }
 
     /// Writes a record. Its number.

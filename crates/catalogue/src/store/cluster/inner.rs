@@ -24,6 +24,8 @@ pub struct Cluster {
     pub cache: Arc<Mutex<Cache>>,
     /// Locked while a package is fetched.
     pub fetches: [tokio::sync::Mutex<()>; FETCHES],
+    /// The last record of the snapshot that the replica has just begun with, or 0.
+    pub begun_with: u64,
     pub write_timeout: Duration,
     /// `None` while it is dropped.
     pub runtime: Option<Runtime>,

@@ -15,8 +15,9 @@ use super::follow::Follower;
 use super::inner::Cluster;
 use super::options::Options;
 use super::position::Position;
+use super::snapshot::{self, Snapshots};
 use crate::store::StoreError;
-use crate::store::embedded::replica::{Applied, DATABASE, REPLICA};
+use crate::store::embedded::replica::{Applied, DATABASE, LogId, REPLICA};
 use crate::store::embedded::{Inner, Options as LocalOptions};
 
 /// How long closing a store waits for what uses its database.
@@ -24,11 +25,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Cluster {
     pub fn open(folder: &Path, options: &Options) -> Result<Self, StoreError> {
-        let Options { kept_changes, .. } = *options;
-        let clock = Arc::clone(&options.clock);
-        let local = LocalOptions { clock, kept_changes, disk: None };
-        let local = Arc::new(Inner::open(folder, DATABASE, &REPLICA, local)?);
-        let cache = Arc::new(Mutex::new(cache_of(&local, options.cache)?));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("catalogue-log")
@@ -37,11 +33,20 @@ impl Cluster {
             .map_err(|error| StoreError::file(folder, error))?;
         let engine = Arc::new(runtime.block_on(Engine::connect(options))?);
         let limit = options.connect_timeout;
+        let is_new = !folder.join(DATABASE).exists();
+        if is_new {
+            runtime.block_on(begin_new(&engine, folder, limit))?;
+        }
+        let clock = Arc::clone(&options.clock);
+        let local = LocalOptions { clock, kept_changes: options.kept_changes, disk: None };
+        let local = Arc::new(Inner::open(folder, DATABASE, &REPLICA, local)?);
+        let cache = Arc::new(Mutex::new(cache_of(&local, options.cache)?));
         let applied = match local.applied()? {
             Some(applied) => applied,
             None => runtime.block_on(begin(&engine, &local, limit))?,
         };
         let at = applied.number;
+        let begun_with = if is_new { at } else { 0 };
         let position = Position { applied: at, known: at, ..Position::default() };
         let (positions, position) = watch::channel(position);
         let (revisions, revision) = watch::channel(local.revision()?);
@@ -54,10 +59,27 @@ impl Cluster {
         };
         runtime.spawn(follower.run());
         let (fetches, write_timeout) = (Default::default(), options.write_timeout);
+        let snapshots = Snapshots {
+            local: Arc::clone(&local),
+            engine: Arc::clone(&engine),
+            position: position.clone(),
+            write_timeout,
+            growth: options.snapshot_growth,
+        };
+        runtime.spawn(snapshots.run());
         let runtime = Some(runtime);
-        let cluster =
-            Self { local, engine, position, revision, cache, fetches, write_timeout, runtime };
-        if !applied.filled {
+        let cluster = Self {
+            local,
+            engine,
+            position,
+            revision,
+            cache,
+            fetches,
+            begun_with,
+            write_timeout,
+            runtime,
+        };
+        if is_new || !applied.filled {
             cluster.block_on(cluster.fill(limit))?;
         }
         Ok(cluster)
@@ -90,19 +112,31 @@ impl Cluster {
     }
 }
 
-/// Makes a new database the replica of the engine's log, which is created if it is missing.
+/// Begins the replica of a new node with the last snapshot, if there is one.
+async fn begin_new(engine: &Engine, folder: &Path, limit: Duration) -> Result<(), StoreError> {
+    let log = log_of(engine, limit).await?;
+    snapshot::begin_with_last(engine, &log, folder).await;
+    Ok(())
+}
+
+/// Makes a new database the replica of the engine's log.
 async fn begin(engine: &Engine, local: &Inner, limit: Duration) -> Result<Applied, StoreError> {
+    let log = log_of(engine, limit).await?;
+    local.follow(&log)?;
+    Ok(Applied { log, number: 0, digest: [0; 32], filled: false })
+}
+
+/// The engine's log, which is created if it is missing.
+async fn log_of(engine: &Engine, limit: Duration) -> Result<LogId, StoreError> {
     let until = Instant::now() + limit;
-    let log = loop {
+    loop {
         match engine.create().await {
-            Ok(log) => break log,
+            Ok(log) => return Ok(log),
             Err(error) if Instant::now() >= until => return Err(error),
             Err(error) => tracing::debug!(%error, "waiting for the engine of the catalogue"),
         }
         sleep(RETRY_DELAY).await;
-    };
-    local.follow(&log)?;
-    Ok(Applied { log, number: 0, digest: [0; 32], filled: false })
+    }
 }
 
 impl Drop for Cluster {

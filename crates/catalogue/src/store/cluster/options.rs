@@ -24,6 +24,8 @@ pub struct Options {
     pub cache: u64,
     /// How many of the last changes are kept at least, for clients that follow them.
     pub kept_changes: u64,
+    /// How many records more than the last snapshot a replica has at least when the next one is made.
+    pub snapshot_growth: u64,
     /// How long a new replica waits for the engine, and for each next part of the log.
     pub connect_timeout: Duration,
     /// How long a change is retried.
@@ -42,6 +44,7 @@ impl Default for Options {
             replicas: 3,
             cache: 16 << 30,
             kept_changes: 65_536,
+            snapshot_growth: 20_000,
             connect_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_millis(2500),
             clock: Arc::new(SystemClock),

@@ -2,12 +2,14 @@
 
 use data_encoding::HEXLOWER;
 use levada_core::wire::catalogue::record::{self as wire, Record as Message};
-use levada_core::wire::catalogue::{Failed, MAX_RECORD, Record as Envelope};
+use levada_core::wire::catalogue::{
+    Failed, MAX_RECORD, Record as Envelope, Snapshot as SnapshotMessage,
+};
 use levada_core::wire::{decode_within, encode};
 use levada_core::{Digest, UnixTime, sha256};
 
 use crate::model::{Key, Version};
-use crate::store::embedded::replica::{Author, Record, Stored, UploadId};
+use crate::store::embedded::replica::{Author, LogId, Record, Stored, UploadId};
 use crate::wire::{digest, draft, identity, invalid, key, publish, version};
 
 /// The bytes of a record.
@@ -38,12 +40,7 @@ fn to_message(record: &Record) -> Message {
             version: version.to_string(),
             author: Some(to_author(author)),
         }),
-        Record::Stored(stored) => Message::Stored(wire::Stored {
-            digest: stored.digest.to_vec(),
-            length: stored.length,
-            upload: stored.upload.to_vec(),
-            claim: stored.claim,
-        }),
+        Record::Stored(stored) => Message::Stored(to_stored(stored)),
         Record::Deleted(digest) => Message::Deleted(wire::Deleted { digest: digest.to_vec() }),
         Record::Swept(packages, author) => {
             Message::Swept(wire::Swept { packages: *packages, author: Some(to_author(author)) })
@@ -67,14 +64,27 @@ fn from_message(message: Message) -> Result<Record, Failed> {
         Message::Conflict(it) => {
             Record::Conflict(key(&it.key)?, version(&it.version)?, from_author(it.author)?)
         }
-        Message::Stored(it) => Record::Stored(Stored {
-            digest: digest(&it.digest)?,
-            length: it.length,
-            upload: it.upload.try_into().map_err(|_| invalid("an upload has 16 bytes"))?,
-            claim: it.claim,
-        }),
+        Message::Stored(it) => Record::Stored(from_stored(it)?),
         Message::Deleted(it) => Record::Deleted(digest(&it.digest)?),
         Message::Swept(it) => Record::Swept(it.packages, from_author(it.author)?),
+    })
+}
+
+fn to_stored(stored: &Stored) -> wire::Stored {
+    wire::Stored {
+        digest: stored.digest.to_vec(),
+        length: stored.length,
+        upload: stored.upload.to_vec(),
+        claim: stored.claim,
+    }
+}
+
+fn from_stored(it: wire::Stored) -> Result<Stored, Failed> {
+    Ok(Stored {
+        digest: digest(&it.digest)?,
+        length: it.length,
+        upload: it.upload.try_into().map_err(|_| invalid("an upload has 16 bytes"))?,
+        claim: it.claim,
     })
 }
 
@@ -86,6 +96,31 @@ fn to_author(author: &Author) -> wire::Author {
 fn from_author(author: Option<wire::Author>) -> Result<Author, Failed> {
     let author = author.ok_or_else(|| invalid("no author"))?;
     Ok(Author { identity: identity(&author.identity)?, time: UnixTime(author.time) })
+}
+
+/// A copy of a replica in the engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The log that it is a replica of.
+    pub log: LogId,
+    /// The last record that it has.
+    pub number: u64,
+    /// Where it is.
+    pub stored: Stored,
+}
+
+impl Snapshot {
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let (log, stored) = (self.log.to_vec(), Some(to_stored(&self.stored)));
+        encode(&SnapshotMessage { log, number: self.number, stored })
+    }
+
+    /// `None` if the bytes are malformed.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let message: SnapshotMessage = decode_within(bytes, MAX_RECORD).ok()?;
+        let (log, stored) = (message.log.try_into().ok()?, from_stored(message.stored?).ok()?);
+        Some(Self { log, number: message.number, stored })
+    }
 }
 
 /// The subjects of a catalogue: those of its log, and those of the parts of packages.
@@ -127,7 +162,12 @@ impl Subjects {
         format!("{}.audit", self.log)
     }
 
-    /// A part of a package.
+    /// The name of the last snapshot.
+    pub fn snapshot(&self) -> String {
+        format!("{}.snapshot", self.parts)
+    }
+
+    /// A part of a package, or of a snapshot.
     pub fn part(&self, digest: &Digest, upload: &UploadId, number: u64) -> String {
         format!("{}.{number}", self.upload(digest, upload))
     }
@@ -179,11 +219,16 @@ mod tests {
         ] {
             assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
         }
+        let snapshot = Snapshot { log: [5; 16], number: 7, stored };
+        assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()), Some(snapshot));
     }
 
     #[test]
     fn arbitrary_bytes_never_panic() {
         bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+            if let Some(snapshot) = Snapshot::from_bytes(bytes) {
+                assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()), Some(snapshot));
+            }
             if let Some(record) = from_bytes(bytes) {
                 assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
             }
@@ -202,5 +247,6 @@ mod tests {
         let part = subjects.part(&[1; 32], &[2; 16], 7);
         assert_eq!(subjects.upload_of(&part), Some(([1; 32], [2; 16])));
         assert_eq!(Subjects::of("b").upload_of(&part), None);
+        assert_eq!(subjects.upload_of(&subjects.snapshot()), None);
     }
 }

@@ -112,6 +112,20 @@ pub(super) fn make_catalogue(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "user_version", CATALOGUE.migrations.len() as i64)
 }
 
+/// How far the replica in a database is; `None` for a new one.
+pub(in crate::store) fn applied_in(connection: &Connection) -> rusqlite::Result<Option<Applied>> {
+    let mut query = connection.prepare_cached("SELECT log, applied, last, filled FROM replica")?;
+    let found = query.query_row([], |row| {
+        Ok(Applied {
+            log: row.get("log")?,
+            number: row::number(row, "applied")?,
+            digest: row.get("last")?,
+            filled: row.get("filled")?,
+        })
+    });
+    found.optional()
+}
+
 impl Inner {
     /// Whether the database repeats a log.
     pub fn is_replica(&self) -> bool {
@@ -120,19 +134,7 @@ impl Inner {
 
     /// How far the replica is; `None` for a new database.
     pub fn applied(&self) -> Result<Option<Applied>, StoreError> {
-        Ok(self.database.read(|connection| {
-            let mut query =
-                connection.prepare_cached("SELECT log, applied, last, filled FROM replica")?;
-            let found = query.query_row([], |row| {
-                Ok(Applied {
-                    log: row.get("log")?,
-                    number: row::number(row, "applied")?,
-                    digest: row.get("last")?,
-                    filled: row.get("filled")?,
-                })
-            });
-            found.optional()
-        })?)
+        Ok(self.database.read(applied_in)?)
     }
 
     /// Makes a new database the replica of `log`.
