@@ -5,12 +5,15 @@ mod conditions;
 mod engine;
 mod faults;
 mod fleet;
+mod noticed;
 mod own;
 mod publishing;
 mod quota;
 mod reads;
+mod relay;
 mod report;
 mod start;
+mod verdaccio;
 mod visible;
 
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use levada_harness::{Params, params};
 /// The experiment's name in rows.
 pub const NAME: &str = "catalogue/spread";
 /// Groups, for the progress bar.
-pub const GROUPS: usize = 14;
+pub const GROUPS: usize = 15;
 /// A catalogue on several nodes, or one node of it.
 pub const SHARED: &str = "levada/shared";
 /// The engine alone.
@@ -29,7 +29,7 @@ pub enum Part {
     Publishing,
     /// The start of a node without a replica, and a long package
     Start,
-    /// The engine's leader is killed; all of the engine is
+    /// The engine's leader is killed; all of the engine is; a node is cut off from it
     Faults,
 }
 

@@ -1,6 +1,7 @@
 //! The engine: three servers of NATS on this host.
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -56,6 +57,11 @@ impl Engine {
         self.ports[..SERVERS].iter().map(|port| format!("nats://127.0.0.1:{port}")).collect()
     }
 
+    /// Where a server listens.
+    pub fn address(&self, number: usize) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports[number]).into()
+    }
+
     /// Its folder, for a look at the disk.
     pub fn folder(&self) -> &std::path::Path {
         self.folder.path()
@@ -63,11 +69,12 @@ impl Engine {
 
     fn configure(&self, number: usize) -> anyhow::Result<()> {
         let (clients, routes) = self.ports.split_at(SERVERS);
+        // A client is not told of other servers than those that it is configured with.
         let all: Vec<_> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let text = format!(
             "server_name: n{number}\nlisten: 127.0.0.1:{}\nmax_payload: 2MB\n\
              jetstream {{ store_dir: '{}', sync_interval: always }}\n\
-             cluster {{ name: xp, listen: 127.0.0.1:{}, routes: [{}] }}\n",
+             cluster {{ name: xp, listen: 127.0.0.1:{}, no_advertise: true, routes: [{}] }}\n",
             clients[number],
             self.folder.path().join(format!("data{number}")).display(),
             routes[number],

@@ -1,213 +1,130 @@
-//! What readers and publishers notice when the engine's leader is killed, and when all of the engine is.
+//! What readers and publishers notice when the engine's leader is killed, when all of the engine is, and when a node is cut off from it.
 
-use std::net::SocketAddr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use levada_harness::{Case, Group, Measured};
 
-use super::super::fetch;
-use super::super::generator::{self, Load, Plan, Reuse};
-use super::super::levada::{self, Levada};
-use super::super::objects::Object;
+use super::super::levada::Levada;
 use super::super::publisher::draft;
 use super::super::server::Server;
-use super::conditions::{NAME, PUBLISHERS, SHARED, at, seconds};
+use super::conditions::{NAME, SHARED, at, seconds};
 use super::engine::SERVERS;
-use super::fleet::Fleet;
+use super::fleet::{Fleet, wait_until_visible};
+use super::noticed::{BEFORE, Noticed};
 use super::own::Publisher;
+use super::relay::Relay;
 use crate::measuring::Measuring;
-use crate::testbed::Testbed;
 
 /// The values of `part` in rows, and the metrics.
 pub const LEADER: &str = "leader killed";
 pub const ALL: &str = "engine killed";
+pub const CUT: &str = "a node cut off";
 pub const STOPPED: &str = "publishing stopped for";
 pub const NEWS: &str = "a node's news stopped for";
 pub const REFUSED: &str = "until a publication fails";
-pub const FAILED: &str = "failed reads";
-pub const READS: &str = "reads";
-/// Reads of each node per second.
-const READ_RATE: u32 = 200;
-/// Before a server is killed.
-const BEFORE: Duration = Duration::from_secs(1);
-/// Between two attempts of a publisher, and between two looks at a node's number of changes.
-const RETRY_DELAY: Duration = Duration::from_millis(50);
+pub const CAUGHT_UP: &str = "until it has all again";
 
-/// Measures both.
+/// Measures a fault, for so long.
+type Fault = fn(&mut Fleet, Duration) -> anyhow::Result<Vec<Measured>>;
+
+/// Measures all of them.
 pub fn measure(measuring: &mut Measuring, levada: &Levada, quick: bool) -> anyhow::Result<()> {
-    let subjects = [SHARED.to_owned()];
-    let (leader, all) = (at(LEADER, []), at(ALL, []));
-    if measuring.needs(&leader, &subjects) {
-        let mut fleet = Fleet::start(levada, 3)?;
-        let length = BEFORE + seconds(20, quick);
-        let case = Case::new(SHARED, || Ok(without_leader(&mut fleet, length)?));
-        let cases = vec![case];
-        measuring.group(Group { experiment: NAME, params: leader, cases, monitor: None })?;
+    let all: [(&str, u64, Fault); 2] = [(LEADER, 20, without_leader), (ALL, 9, without_engine)];
+    for (part, length, fault) in all {
+        let length = BEFORE + seconds(length, quick);
+        one(measuring, part, || Fleet::start(levada, 3), |fleet| fault(fleet, length))?;
     }
-    if measuring.needs(&all, &subjects) {
-        let mut fleet = Fleet::start(levada, 3)?;
-        let length = BEFORE + seconds(9, quick);
-        let case = Case::new(SHARED, || Ok(without_engine(&mut fleet, length)?));
-        let cases = vec![case];
-        measuring.group(Group { experiment: NAME, params: all, cases, monitor: None })?;
-    }
-    Ok(())
+    let length = BEFORE + seconds(20, quick);
+    let start = || {
+        let mut fleet = Fleet::start(levada, 2)?;
+        let relay = Relay::start(fleet.engine.address(SERVERS - 1))?;
+        let servers = format!("[catalogue]\nstore = \"nats://{}\"\n", relay.address());
+        fleet.add_with(levada, tempfile::tempdir()?, &servers)?;
+        Ok((fleet, relay))
+    };
+    one(measuring, CUT, start, |(fleet, relay)| cut_off(fleet, relay, length))
 }
 
-/// Reads of all nodes in the background.
-#[derive(Default)]
-struct Reads {
-    failed: AtomicU64,
-    all: AtomicU64,
+/// Measures one fault of what `start` has started.
+fn one<T>(
+    measuring: &mut Measuring,
+    part: &str,
+    start: impl FnOnce() -> anyhow::Result<T>,
+    fault: impl Fn(&mut T) -> anyhow::Result<Vec<Measured>>,
+) -> anyhow::Result<()> {
+    let params = at(part, []);
+    if !measuring.needs(&params, &[SHARED.to_owned()]) {
+        return Ok(());
+    }
+    let mut started = start()?;
+    let case = Case::new(SHARED, || Ok(fault(&mut started)?));
+    let cases = vec![case];
+    measuring.group(Group { experiment: NAME, params, cases, monitor: None })
 }
 
-impl Reads {
-    /// Reads from a node at a fixed rate.
-    fn read(&self, address: SocketAddr, length: Duration) -> anyhow::Result<()> {
-        let path = Object::Descriptor.path();
-        let target = fetch::target(&Testbed::Loopback, address, &path, false, false)?;
-        let count = (length.as_secs_f64() * f64::from(READ_RATE)) as u32;
-        let load = Load::Open { rate: READ_RATE, count };
-        let plan = Plan { alone: false, ..Plan::new(load, Reuse::Many(8)) };
-        let statistics = generator::run(&target, plan)?;
-        self.failed.fetch_add(statistics.errors.all(), Ordering::Relaxed);
-        self.all.fetch_add(statistics.answered, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn measured(&self) -> [Measured; 2] {
-        let value = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
-        [
-            Measured::new(FAILED, "1", value(&self.failed)),
-            Measured::new(READS, "1", value(&self.all)),
-        ]
-    }
-}
-
-/// When something happened.
-#[derive(Default)]
-struct Moments(Mutex<Vec<Instant>>);
-
-impl Moments {
-    fn note(&self) {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(Instant::now());
-    }
-
-    /// The longest time between two of them, and between the last one and the end.
-    fn longest_gap(self, end: Instant) -> f64 {
-        let mut all = self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        all.push(end);
-        all.sort();
-        let gaps = all.windows(2).map(|pair| pair[1].saturating_duration_since(pair[0]));
-        gaps.max().unwrap_or_default().as_secs_f64()
-    }
-}
-
-/// Kills the leader while publishers and readers go on.
+/// Kills the leader.
 fn without_leader(fleet: &mut Fleet, length: Duration) -> anyhow::Result<Vec<Measured>> {
     let victim = fleet.engine.wait_for_leader()?;
     let Fleet { nodes, engine } = fleet;
-    let (reads, published, stop) = (Reads::default(), Moments::default(), AtomicBool::new(false));
-    let news: Vec<Moments> = nodes.iter().map(|_| Moments::default()).collect();
-    thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for (node, news) in nodes.iter().zip(&news) {
-            let (reads, address, stop) = (&reads, node.address(), &stop);
-            workers.push(scope.spawn(move || reads.read(address, length)));
-            workers.push(scope.spawn(move || watch(address, news, stop)));
-        }
-        for number in 0..PUBLISHERS {
-            let (home, published, stop) = (&nodes[number % nodes.len()], &published, &stop);
-            workers.push(scope.spawn(move || publish_until(home, published, stop)));
-        }
-        thread::sleep(BEFORE);
-        let killed = engine.kill(victim);
-        thread::sleep(length - BEFORE);
-        stop.store(true, Ordering::Relaxed);
-        for worker in workers {
-            worker.join().map_err(|_| anyhow!("a thread panicked"))??;
-        }
-        killed
-    })?;
-    let end = Instant::now();
+    let ((), noticed) = Noticed::of(nodes, nodes, length, || engine.kill(victim))?;
     engine.start_one(victim)?;
     engine.wait_for_leader()?;
-    let news = news.into_iter().map(|one| one.longest_gap(end)).fold(0.0, f64::max);
     let mut measured = vec![
-        Measured::new(STOPPED, "s", published.longest_gap(end)),
-        Measured::new(NEWS, "s", news),
+        Measured::new(STOPPED, "s", noticed.stopped()),
+        Measured::new(NEWS, "s", noticed.without_news()),
     ];
-    measured.extend(reads.measured());
+    measured.extend(noticed.reads());
     Ok(measured)
-}
-
-/// Publishes again and again; a publication that fails is left.
-fn publish_until(node: &Server, published: &Moments, stop: &AtomicBool) -> anyhow::Result<()> {
-    let mut publisher = None;
-    while !stop.load(Ordering::Relaxed) {
-        let mut one = match publisher.take() {
-            Some(one) => one,
-            None => Publisher::connect(node.folder())?,
-        };
-        if one.publish(&draft()?).is_ok() {
-            published.note();
-            publisher = Some(one);
-        }
-        thread::sleep(RETRY_DELAY);
-    }
-    Ok(())
-}
-
-/// Notes each look at which a node shows other changes than at the one before.
-fn watch(address: SocketAddr, news: &Moments, stop: &AtomicBool) -> anyhow::Result<()> {
-    let mut last = Vec::new();
-    while !stop.load(Ordering::Relaxed) {
-        let metrics = fetch::get(&Testbed::Loopback, address, levada::METRICS, None)?;
-        let text = String::from_utf8_lossy(&metrics.body).into_owned();
-        let objects = text.lines().filter(|line| line.starts_with("levada_catalogue_objects"));
-        let now: Vec<String> = objects.map(str::to_owned).collect();
-        if now != last {
-            news.note();
-            last = now;
-        }
-        thread::sleep(RETRY_DELAY);
-    }
-    Ok(())
 }
 
 /// Kills all servers, and publishes at each node.
 fn without_engine(fleet: &mut Fleet, length: Duration) -> anyhow::Result<Vec<Measured>> {
     fleet.engine.wait_for_leader()?;
     let Fleet { nodes, engine } = fleet;
-    let reads = Reads::default();
-    let slowest = thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for node in nodes.iter() {
-            let (reads, address) = (&reads, node.address());
-            workers.push(scope.spawn(move || reads.read(address, length)));
-        }
-        thread::sleep(BEFORE);
+    let (slowest, noticed) = Noticed::of(nodes, &[], length, || {
         (0..SERVERS).try_for_each(|number| engine.kill(number))?;
-        let mut slowest = Duration::ZERO;
-        for node in nodes.iter() {
-            let mut publisher = Publisher::connect(node.folder())?;
-            let start = Instant::now();
-            let refused = publisher.publish(&draft()?).err();
-            refused.context("a publication succeeded without the engine")?;
-            slowest = slowest.max(start.elapsed());
-        }
-        for worker in workers {
-            worker.join().map_err(|_| anyhow!("a thread panicked"))??;
-        }
-        anyhow::Ok(slowest)
+        nodes.iter().try_fold(0.0, |slowest: f64, node| Ok(slowest.max(refused(node)?)))
     })?;
     (0..SERVERS).try_for_each(|number| engine.start_one(number))?;
     engine.wait_for_leader()?;
-    let mut measured = vec![Measured::new(REFUSED, "s", slowest.as_secs_f64())];
-    measured.extend(reads.measured());
+    let mut measured = vec![Measured::new(REFUSED, "s", slowest)];
+    measured.extend(noticed.reads());
     Ok(measured)
+}
+
+/// Cuts the last node off from the engine for half of the time; it publishes at once, and the others go on.
+fn cut_off(fleet: &Fleet, relay: &Relay, length: Duration) -> anyhow::Result<Vec<Measured>> {
+    fleet.engine.wait_for_leader()?;
+    let (last, others) = fleet.nodes.split_last().context("there is no node")?;
+    let ((refused, caught_up), noticed) = Noticed::of(&fleet.nodes, others, length, || {
+        let start = Instant::now();
+        relay.cut();
+        let refused = refused(last)?;
+        thread::sleep((start + length / 2).saturating_duration_since(Instant::now()));
+        let other = others.first().context("there is no other node")?;
+        let draft = draft()?;
+        Publisher::connect(other.folder())?.publish(&draft)?;
+        let start = Instant::now();
+        relay.join();
+        wait_until_visible(last, &format!("/v1/objects/{}/latest", draft.key))?;
+        Ok((refused, start.elapsed().as_secs_f64()))
+    })?;
+    let mut measured = vec![
+        Measured::new(REFUSED, "s", refused),
+        Measured::new(STOPPED, "s", noticed.stopped()),
+        Measured::new(CAUGHT_UP, "s", caught_up),
+    ];
+    measured.extend(noticed.reads());
+    Ok(measured)
+}
+
+/// How long a node takes to refuse a publication, in seconds.
+fn refused(node: &Server) -> anyhow::Result<f64> {
+    let mut publisher = Publisher::connect(node.folder())?;
+    let start = Instant::now();
+    let refused = publisher.publish(&draft()?).err();
+    refused.context("a publication succeeded without the engine")?;
+    Ok(start.elapsed().as_secs_f64())
 }

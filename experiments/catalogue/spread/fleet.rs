@@ -41,9 +41,19 @@ impl Fleet {
 
     /// Starts one more node, with this home.
     pub fn add(&mut self, levada: &Levada, home: tempfile::TempDir) -> anyhow::Result<()> {
-        let name = format!("node {}", self.nodes.len() + 1);
         let configuration = self.engine.configuration();
-        let node = levada.start_with(&Testbed::Loopback, &name, home, &configuration)?;
+        self.add_with(levada, home, &configuration)
+    }
+
+    /// Starts one more node, with these lines of configuration.
+    pub fn add_with(
+        &mut self,
+        levada: &Levada,
+        home: tempfile::TempDir,
+        configuration: &str,
+    ) -> anyhow::Result<()> {
+        let name = format!("node {}", self.nodes.len() + 1);
+        let node = levada.start_with(&Testbed::Loopback, &name, home, configuration)?;
         self.nodes.push(node);
         Ok(())
     }

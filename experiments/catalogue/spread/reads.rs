@@ -19,6 +19,7 @@ use super::super::sweep::{POOL, Requests};
 use super::conditions::{NAME, SHARED, at};
 use super::fleet::Fleet;
 use super::quota::Quota;
+use super::verdaccio;
 use crate::measuring::Measuring;
 use crate::testbed::Testbed;
 
@@ -59,25 +60,16 @@ pub fn against_sqlite(
     let testbed = Testbed::Loopback;
     let own = levada.serve(&testbed, levada::NAME)?;
     let fleet = Fleet::start(levada, 1)?;
-    let servers = [(levada::NAME, &own), (SHARED, fleet.nodes.first().context("no node")?)];
+    let mut servers = vec![(levada::NAME, &own), (SHARED, fleet.nodes.first().context("no node")?)];
+    let verdaccio = verdaccio::start(&testbed)?;
+    match &verdaccio {
+        Some(server) => servers.push((verdaccio::NAME, server)),
+        None => eprintln!("verdaccio is not installed, and left out: npm install -g verdaccio"),
+    }
     for object in Object::ALL {
         for requests in Requests::ALL {
             let params = reading(object, requests);
-            let conditionals: &[bool] = match (object, requests) {
-                (Object::Descriptor, Requests::Many) => &[false, true],
-                _ => &[false],
-            };
-            let mut cases = Vec::new();
-            for conditional in conditionals {
-                for (name, server) in servers {
-                    let name = format!("{name}{}", if *conditional { CONDITIONAL } else { "" });
-                    let last = requests == Requests::One;
-                    let address = server.address();
-                    let target =
-                        fetch::target(&testbed, address, &object.path(), *conditional, last)?;
-                    cases.push((name, server, target));
-                }
-            }
+            let cases = targets(&servers, object, requests)?;
             let names: Vec<String> = cases.iter().map(|(name, ..)| name.clone()).collect();
             if !measuring.needs(&params, &names) {
                 continue;
@@ -95,6 +87,29 @@ pub fn against_sqlite(
         }
     }
     Ok(())
+}
+
+/// What each server is asked for, with the name in rows.
+fn targets<'a>(
+    servers: &[(&str, &'a Server)],
+    object: Object,
+    requests: Requests,
+) -> anyhow::Result<Vec<(String, &'a Server, Target)>> {
+    let (testbed, last) = (Testbed::Loopback, requests == Requests::One);
+    let mut targets = Vec::new();
+    for &(name, server) in servers {
+        let (path, has_conditional) = match name {
+            verdaccio::NAME => (verdaccio::path(object), false),
+            _ => (object.path(), object == Object::Descriptor && !last),
+        };
+        let target =
+            |conditional| fetch::target(&testbed, server.address(), &path, conditional, last);
+        targets.push((name.to_owned(), server, target(false)?));
+        if has_conditional {
+            targets.push((format!("{name}{CONDITIONAL}"), server, target(true)?));
+        }
+    }
+    Ok(targets)
 }
 
 fn closed(requests: Requests, quick: bool) -> Plan {

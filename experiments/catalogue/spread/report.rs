@@ -7,7 +7,7 @@ use super::super::objects::Object;
 use super::super::saturation::CONDITIONAL;
 use super::super::sweep::Requests;
 use super::conditions::{ENGINE, PUBLISHERS, SHARED, at};
-use super::{faults, publishing, reads, start, visible};
+use super::{faults, noticed, publishing, reads, start, verdaccio, visible};
 use crate::table::Table;
 use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
 
@@ -54,6 +54,8 @@ impl Report<'_> {
                 let ratio = self.ratio(reads::RATE, (SHARED, levada::NAME), &at);
                 let line = format!("reads, shared ÷ own store: {what}");
                 self.line(line, AtLeast(0.97), ratio);
+                let ratio = self.ratio(reads::RATE, (SHARED, verdaccio::NAME), &at);
+                self.line(format!("reads, shared ÷ verdaccio: {what}"), Any, ratio);
                 let both = [SHARED, levada::NAME].map(|name| format!("{name}{CONDITIONAL}"));
                 let ratio = self.ratio(reads::RATE, (&both[0], &both[1]), &at);
                 self.line("reads, shared ÷ own store: not modified (304)", AtLeast(0.97), ratio);
@@ -115,11 +117,16 @@ impl Report<'_> {
         for (part, metric, threshold) in [
             (faults::LEADER, faults::STOPPED, AtMost(10.0)),
             (faults::LEADER, faults::NEWS, AtMost(15.0)),
-            (faults::LEADER, faults::FAILED, AtMost(0.0)),
-            (faults::LEADER, faults::READS, Any),
+            (faults::LEADER, noticed::FAILED, AtMost(0.0)),
+            (faults::LEADER, noticed::READS, Any),
             (faults::ALL, faults::REFUSED, AtMost(3.0)),
-            (faults::ALL, faults::FAILED, AtMost(0.0)),
-            (faults::ALL, faults::READS, Any),
+            (faults::ALL, noticed::FAILED, AtMost(0.0)),
+            (faults::ALL, noticed::READS, Any),
+            (faults::CUT, faults::REFUSED, AtMost(3.0)),
+            (faults::CUT, faults::STOPPED, Any),
+            (faults::CUT, faults::CAUGHT_UP, Any),
+            (faults::CUT, noticed::FAILED, AtMost(0.0)),
+            (faults::CUT, noticed::READS, Any),
         ] {
             let value = self.value(SHARED, metric, &at(part, []));
             let unit = if value.as_ref().is_some_and(|row| row.unit == "s") { ", s" } else { "" };

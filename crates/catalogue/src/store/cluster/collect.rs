@@ -6,7 +6,7 @@ use levada_core::{Digest, UnixTime};
 
 use super::engine::{Write, WriteError};
 use super::inner::Cluster;
-use crate::store::embedded::replica::{Author, Record, Stored};
+use crate::store::embedded::replica::{Author, Record};
 use crate::store::{Collected, StoreError};
 
 /// After this time without a record, an upload has failed. No upload takes so long.
@@ -55,13 +55,8 @@ impl Cluster {
         let latest = UnixTime(now.0.saturating_sub(ORPHAN_AGE.as_secs()));
         let snapshot = self.engine.snapshot().await?.1.map(|snapshot| snapshot.stored.upload);
         for (digest, upload) in self.engine.uploads().await? {
-            if snapshot == Some(upload) {
-                continue;
-            }
-            let is_used = |stored: Option<(u64, Stored)>| {
-                stored.is_some_and(|(_, stored)| stored.upload == upload)
-            };
-            if is_used(self.local.stored(&digest)?) {
+            let stored = self.local.stored(&digest)?.map(|(_, stored)| stored.upload);
+            if [snapshot, stored].contains(&Some(upload)) {
                 continue;
             }
             let time = self.engine.time_of_part(&digest, &upload).await?;

@@ -193,9 +193,8 @@ impl Engine {
 
     /// Names a new snapshot, if the last one still is the one that the message `before` names.
     pub async fn name_snapshot(&self, snapshot: &Snapshot, before: u64) -> Result<(), WriteError> {
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, before.to_string().as_str());
-        let request = Request::new().headers(headers).payload(snapshot.to_bytes().into());
+        let request = Request::new().headers(headers(Some(before)));
+        let request = request.payload(snapshot.to_bytes().into());
         let request = request.timeout(Some(REQUEST_TIMEOUT));
         send(&self.parts_connection.client, self.subjects.snapshot(), request).await.map(drop)
     }
@@ -203,7 +202,7 @@ impl Engine {
     /// Writes a record. Its number.
     pub async fn write(&self, write: Write<'_>) -> Result<u64, WriteError> {
         self.connection.check().await.map_err(WriteError::Failed)?;
-        let headers = headers(&write);
+        let headers = headers(write.expected);
         self.send_last(write, headers).await
     }
 
@@ -211,7 +210,7 @@ impl Engine {
     pub async fn write_both(&self, first: Write<'_>, second: Write<'_>) -> Result<u64, WriteError> {
         self.connection.check().await.map_err(WriteError::Failed)?;
         let batch = HEXLOWER.encode(&random_id().map_err(WriteError::Failed)?);
-        let [mut before, mut last] = [headers(&first), headers(&second)];
+        let [mut before, mut last] = [headers(first.expected), headers(second.expected)];
         for (headers, number) in [(&mut before, "1"), (&mut last, "2")] {
             headers.insert(NATS_BATCH_ID, batch.as_str());
             headers.insert(NATS_BATCH_SEQUENCE, number);
@@ -283,9 +282,10 @@ async fn send(
     }
 }
 
-fn headers(write: &Write) -> HeaderMap {
+/// Those that make the engine refuse what it gets if the last message with the subject is not the expected one.
+fn headers(expected: Option<u64>) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    if let Some(expected) = write.expected {
+    if let Some(expected) = expected {
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string().as_str());
     }
     headers

@@ -34,8 +34,11 @@ impl Cluster {
         let engine = Arc::new(runtime.block_on(Engine::connect(options))?);
         let limit = options.connect_timeout;
         let is_new = !folder.join(DATABASE).exists();
+        let mut log = None;
         if is_new {
-            runtime.block_on(begin_new(&engine, folder, limit))?;
+            let found = runtime.block_on(log_of(&engine, limit))?;
+            runtime.block_on(snapshot::begin_with_last(&engine, &found, folder));
+            log = Some(found);
         }
         let clock = Arc::clone(&options.clock);
         let local = LocalOptions { clock, kept_changes: options.kept_changes, disk: None };
@@ -43,7 +46,11 @@ impl Cluster {
         let cache = Arc::new(Mutex::new(cache_of(&local, options.cache)?));
         let applied = match local.applied()? {
             Some(applied) => applied,
-            None => runtime.block_on(begin(&engine, &local, limit))?,
+            None => {
+                let log = log.map_or_else(|| runtime.block_on(log_of(&engine, limit)), Ok)?;
+                local.follow(&log)?;
+                Applied { log, number: 0, digest: [0; 32], filled: false }
+            }
         };
         let at = applied.number;
         let begun_with = if is_new { at } else { 0 };
@@ -110,20 +117,6 @@ impl Cluster {
             }
         }
     }
-}
-
-/// Begins the replica of a new node with the last snapshot, if there is one.
-async fn begin_new(engine: &Engine, folder: &Path, limit: Duration) -> Result<(), StoreError> {
-    let log = log_of(engine, limit).await?;
-    snapshot::begin_with_last(engine, &log, folder).await;
-    Ok(())
-}
-
-/// Makes a new database the replica of the engine's log.
-async fn begin(engine: &Engine, local: &Inner, limit: Duration) -> Result<Applied, StoreError> {
-    let log = log_of(engine, limit).await?;
-    local.follow(&log)?;
-    Ok(Applied { log, number: 0, digest: [0; 32], filled: false })
 }
 
 /// The engine's log, which is created if it is missing.

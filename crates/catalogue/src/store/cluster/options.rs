@@ -28,7 +28,7 @@ pub struct Options {
     pub snapshot_growth: u64,
     /// How long a new replica waits for the engine, and for each next part of the log.
     pub connect_timeout: Duration,
-    /// How long a change is retried.
+    /// After this time without an answer, a change is given up.
     pub write_timeout: Duration,
     /// The time of the node.
     pub clock: Arc<dyn Clock>,
@@ -46,7 +46,7 @@ impl Default for Options {
             kept_changes: 65_536,
             snapshot_growth: 20_000,
             connect_timeout: Duration::from_secs(30),
-            write_timeout: Duration::from_millis(2500),
+            write_timeout: Duration::from_millis(2750),
             clock: Arc::new(SystemClock),
         }
     }

@@ -56,22 +56,20 @@ impl Cluster {
         let mut before = self.local.stored(&digest)?;
         loop {
             // A record that is written late must not replace a newer one, whose parts are others.
-            let written = match self.number_before(&before, &subject).await {
-                Some(number) => {
-                    let expected = Some(number);
-                    let write = Write { subject: subject.clone(), record: &record, expected };
-                    self.engine.write(write).await
-                }
-                None => Err(WriteError::Retry),
+            let writing = async {
+                let expected = self.number_before(&before, &subject).await;
+                let expected = Some(expected.ok_or(WriteError::Retry)?);
+                let write = Write { subject: subject.clone(), record: &record, expected };
+                self.engine.write(write).await
             };
-            if let Some(number) = attempt.next(written).await? {
+            if let Some(number) = attempt.next(writing).await? {
                 self.reached(number).await;
                 if let Some((_, before)) = before {
                     self.engine.drop_parts(&digest, &before.upload).await;
                 }
                 return Ok(true);
             }
-            self.catch_up(&subject).await;
+            self.catch_up(&subject, &attempt).await;
             let known = self.local.stored(&digest)?;
             match &known {
                 Some((_, known)) if known.upload == upload => return Ok(true),

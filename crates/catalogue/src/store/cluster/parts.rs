@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use levada_core::Digest;
 
 use super::connect::unavailable;
@@ -20,7 +20,7 @@ const PART: usize = 512 * 1024;
 const IN_FLIGHT: usize = 8;
 
 impl Engine {
-    /// Stores the parts of `content`, each within `limit`.
+    /// Stores the parts of `content`, each within twice the `limit` of a record.
     pub async fn add_parts(
         &self,
         stored: &Stored,
@@ -30,10 +30,10 @@ impl Engine {
         let add = |part: Result<(u64, Bytes), StoreError>| async move {
             let (number, bytes) = part?;
             let subject = self.subjects.part(&stored.digest, &stored.upload, number);
-            let mut attempt = Attempt::begin(limit);
+            let mut attempt = Attempt::begin(2 * limit);
             loop {
-                let added = self.add_part(subject.clone(), bytes.clone()).await;
-                if attempt.next(added.map(|()| 0)).await?.is_some() {
+                let added = self.add_part(subject.clone(), bytes.clone()).map_ok(|()| 0);
+                if attempt.next(added).await?.is_some() {
                     return Ok(());
                 }
             }

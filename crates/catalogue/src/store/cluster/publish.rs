@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::connect::unavailable;
 use super::engine::{RETRY_DELAY, Write, WriteError};
@@ -30,12 +30,12 @@ impl Attempt {
         Self { until: Instant::now() + limit, is_uncertain: false }
     }
 
-    /// After a write: its number, or `None` to look what is there now, and to retry.
+    /// Writes, for as long as there is time: the number, or `None` to look what is there now, and to retry.
     pub async fn next(
         &mut self,
-        written: Result<u64, WriteError>,
+        write: impl Future<Output = Result<u64, WriteError>>,
     ) -> Result<Option<u64>, StoreError> {
-        match written {
+        match timeout_at(self.until, write).await.unwrap_or(Err(WriteError::Uncertain)) {
             Ok(number) => return Ok(Some(number)),
             Err(WriteError::Changed) => {}
             Err(WriteError::Failed(error)) if !self.is_uncertain => return Err(error),
@@ -76,22 +76,22 @@ impl Cluster {
             }
             let write = Write { subject: subject.clone(), record: &record, expected: Some(0) };
             let claimed = self.claim(draft)?;
-            let written = match &claimed {
-                None => self.engine.write(write).await,
-                Some((number, stored)) => {
-                    let record = Record::Stored(*stored);
-                    let subject = self.engine.subjects.package(&stored.digest);
-                    let claim = Write { subject, record: &record, expected: Some(*number) };
-                    self.engine.write_both(claim, write).await
-                }
+            let writing = async {
+                let Some((number, stored)) = &claimed else {
+                    return self.engine.write(write).await;
+                };
+                let record = Record::Stored(*stored);
+                let subject = self.engine.subjects.package(&stored.digest);
+                let claim = Write { subject, record: &record, expected: Some(*number) };
+                self.engine.write_both(claim, write).await
             };
-            if let Some(number) = attempt.next(written).await? {
+            if let Some(number) = attempt.next(writing).await? {
                 self.reached(number).await;
                 return Ok(Outcome::Created(number));
             }
-            self.catch_up(&subject).await;
+            self.catch_up(&subject, &attempt).await;
             if let Some((_, stored)) = &claimed {
-                self.catch_up(&self.engine.subjects.package(&stored.digest)).await;
+                self.catch_up(&self.engine.subjects.package(&stored.digest), &attempt).await;
             }
         }
     }
@@ -151,12 +151,11 @@ impl Cluster {
             }
             let expected = Some(found.revision);
             let write = Write { subject: subject.clone(), record: &record, expected };
-            let written = self.engine.write(write).await;
-            if let Some(number) = attempt.next(written).await? {
+            if let Some(number) = attempt.next(self.engine.write(write)).await? {
                 self.reached(number).await;
                 return Ok(Outcome::Created(number));
             }
-            self.catch_up(&subject).await;
+            self.catch_up(&subject, &attempt).await;
         }
     }
 
@@ -165,8 +164,8 @@ impl Cluster {
         let mut attempt = Attempt::begin(self.write_timeout);
         loop {
             let subject = self.engine.subjects.audit();
-            let written = self.engine.write(Write { subject, record, expected: None }).await;
-            if let Some(number) = attempt.next(written).await? {
+            let writing = self.engine.write(Write { subject, record, expected: None });
+            if let Some(number) = attempt.next(writing).await? {
                 self.reached(number).await;
                 return Ok(());
             }
@@ -174,9 +173,9 @@ impl Cluster {
     }
 
     /// Waits until the replica has the last record with a subject.
-    pub async fn catch_up(&self, subject: &str) {
+    pub async fn catch_up(&self, subject: &str, attempt: &Attempt) {
         // Without an answer, the next attempt fails.
-        if let Ok(number) = self.engine.last(subject).await {
+        if let Ok(Ok(number)) = timeout_at(attempt.until, self.engine.last(subject)).await {
             self.reached(number).await;
         }
         // A record that was refused for another one may be ahead of what the leader shows.

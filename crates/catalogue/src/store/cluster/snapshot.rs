@@ -82,23 +82,37 @@ impl Snapshots {
         let (digest, length, content) = content;
         let stored = Stored { digest, length, upload: random_id()?, claim: false };
         let snapshot = Snapshot { log, number, stored };
-        self.engine.add_parts(&stored, Blob::File(content, length), self.write_timeout).await?;
+        self.store(&snapshot, Blob::File(content, length), before).await?;
         drop(copy);
-        match self.engine.name_snapshot(&snapshot, before).await {
-            Ok(()) => {
-                tracing::info!(records = number, bytes = length, "made a snapshot");
-                if let Some(Snapshot { stored, .. }) = last {
-                    self.engine.drop_parts(&stored.digest, &stored.upload).await;
-                }
-                Ok(number)
-            }
-            // Without an answer it may be the last one: the garbage collection finds out.
-            Err(WriteError::Uncertain) => Err(unavailable("it has not answered")),
-            Err(_) => {
-                self.engine.drop_parts(&stored.digest, &stored.upload).await;
-                Err(unavailable("another node has made one"))
-            }
+        tracing::info!(records = number, bytes = length, "made a snapshot");
+        if let Some(Snapshot { stored, .. }) = last {
+            self.engine.drop_parts(&stored.digest, &stored.upload).await;
         }
+        Ok(number)
+    }
+
+    /// Writes a snapshot and its name to the engine, if the last one still is the one that the message `before` names.
+    async fn store(
+        &self,
+        snapshot: &Snapshot,
+        content: Blob,
+        before: u64,
+    ) -> Result<(), StoreError> {
+        let stored = &snapshot.stored;
+        let named = match self.engine.add_parts(stored, content, self.write_timeout).await {
+            Ok(()) => self.engine.name_snapshot(snapshot, before).await,
+            Err(error) => Err(WriteError::Failed(error)),
+        };
+        let failed = match named {
+            Ok(()) => return Ok(()),
+            // It may be the last one: the garbage collection finds out.
+            Err(WriteError::Uncertain) => return Err(unavailable("it has not answered")),
+            Err(WriteError::Changed) => unavailable("another node has made one"),
+            Err(WriteError::Retry) => unavailable("it has no leader, or it is too busy"),
+            Err(WriteError::Failed(error)) => error,
+        };
+        self.engine.drop_parts(&stored.digest, &stored.upload).await;
+        Err(failed)
     }
 }
 
@@ -148,16 +162,30 @@ fn hash(path: &Path) -> io::Result<Content> {
 /// Makes the last snapshot of `log` the replica in `folder`, which has none. Without one that this version can read, it leaves the folder
 /// without a replica, for the records to fill.
 pub async fn begin_with_last(engine: &Engine, log: &LogId, folder: &Path) {
+    let mut tried = None;
     for _ in 0..TRIES {
-        match try_last(engine, log, folder).await {
+        let found = match engine.snapshot().await {
+            Ok((number, Some(snapshot))) if tried != Some(number) => {
+                tried = Some(number);
+                begin_with(&snapshot, engine, log, folder).await
+            }
+            // There is none, or it is the one that was tried.
+            Ok(_) => return,
+            Err(error) => Err(error),
+        };
+        match found {
             Ok(()) => return,
             Err(error) => tracing::warn!(%error, "the snapshot of the catalogue is not used"),
         }
     }
 }
 
-async fn try_last(engine: &Engine, log: &LogId, folder: &Path) -> Result<(), StoreError> {
-    let (_, Some(snapshot)) = engine.snapshot().await? else { return Ok(()) };
+async fn begin_with(
+    snapshot: &Snapshot,
+    engine: &Engine,
+    log: &LogId,
+    folder: &Path,
+) -> Result<(), StoreError> {
     if snapshot.log != *log {
         return Err(unavailable("it is one of another log"));
     }
@@ -168,7 +196,7 @@ async fn try_last(engine: &Engine, log: &LogId, folder: &Path) -> Result<(), Sto
     file::create_private(&path).map_err(failed)?;
     let fetched = Copy(path.clone());
     fetch(engine, &snapshot.stored, &path).await?;
-    check(&snapshot, &path)?;
+    check(snapshot, &path)?;
     file::sync(&path).map_err(failed)?;
     // Unlike a renamed file, a link never replaces a replica that another process has begun meanwhile.
     fs::hard_link(&path, folder.join(DATABASE)).map_err(failed)?;
