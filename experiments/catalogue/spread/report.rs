@@ -49,8 +49,9 @@ impl Report<'_> {
         for object in Object::ALL {
             for requests in Requests::ALL {
                 let at = reads::reading(object, requests);
+                let noun = if requests == Requests::One { "request" } else { "requests" };
                 let what =
-                    format!("{}, {} requests per connection", object.name(), requests.name());
+                    format!("{}, {} {noun} per connection", object.name(), requests.name());
                 let ratio = self.ratio(reads::RATE, (SHARED, levada::NAME), &at);
                 let line = format!("reads, shared ÷ own store: {what}");
                 self.line(line, AtLeast(0.97), ratio);
