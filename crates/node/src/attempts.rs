@@ -1,5 +1,5 @@
-//! Wrong invitations are counted for each source and in total: an invitation cannot be guessed, and one source cannot lock
-//! out the others.
+//! Wrong secrets of invitations and tickets are counted for each source and in total: a secret cannot be guessed, and one source
+//! cannot lock out the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -64,7 +64,8 @@ impl ConnectionSlot {
         self.streams.close();
     }
 
-    /// Whether the peer has proved a right: it may request a service, has started a session or has redeemed an invitation.
+    /// Whether the peer has proved a right: it may request a service, has started a session, or has redeemed an invitation
+    /// or a ticket.
     pub(crate) fn is_proved(&self) -> bool {
         self.streams.is_closed()
     }

@@ -1,4 +1,5 @@
-//! Rate limits for peers that have not proved a right: operations of each source, and of all sources together.
+//! Rate limits of each source, and of all sources together: of operations of peers that have not proved a right, and of new keys that
+//! succeed old ones.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

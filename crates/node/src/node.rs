@@ -67,7 +67,7 @@ pub struct Node {
     pub(crate) session_expires: std::time::Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) sessions: RunningSessions,
-    /// Counts wrong invitations.
+    /// Counts wrong secrets of invitations and tickets.
     pub(crate) attempts: Attempts,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,

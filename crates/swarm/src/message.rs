@@ -1,6 +1,7 @@
 //! Messages of the control stream, and the header of a chunk on the data stream.
 //!
-//! Numbers are big-endian. A message is its tag (1 byte) and its fields in order; lists begin with their length (2 bytes).
+//! Numbers are big-endian. A message is its tag (1 byte) and its fields in order; runs begin with their number (2 bytes),
+//! requests and addresses with theirs (1 byte).
 //! `docs/protocol.md`, "The swarm", has the layouts.
 
 use std::ops::Range;

@@ -50,8 +50,7 @@ impl Report<'_> {
             for requests in Requests::ALL {
                 let at = reads::reading(object, requests);
                 let noun = if requests == Requests::One { "request" } else { "requests" };
-                let what =
-                    format!("{}, {} {noun} per connection", object.name(), requests.name());
+                let what = format!("{}, {} {noun} per connection", object.name(), requests.name());
                 let ratio = self.ratio(reads::RATE, (SHARED, levada::NAME), &at);
                 let line = format!("reads, shared ÷ own store: {what}");
                 self.line(line, AtLeast(0.97), ratio);

@@ -1,4 +1,5 @@
-//! Connections: one for each node that its sessions with `auto` framing share, and a dedicated one for each `block:N`.
+//! Connections: one for each node that its sessions with `auto` framing share, and dedicated ones for `block:N`, for sessions with further
+//! streams, and for bulk while the shared one is in use.
 
 use std::io;
 use std::net::SocketAddr;

@@ -26,9 +26,9 @@ pub struct Limits {
     pub streams: usize,
     /// Memory of all connections whose peers have not proved a right, in MiB.
     pub unproved_memory: usize,
-    /// Wrong invitations of one source, after which it is locked out for ten minutes.
+    /// Wrong secrets of invitations and tickets of one source, after which it is locked out for ten minutes.
     pub invitation_attempts: usize,
-    /// Wrong invitations of all sources within ten minutes, after which answers are delayed.
+    /// Wrong secrets of all sources within ten minutes, after which answers are delayed.
     pub invitation_attempts_total: usize,
     /// Connections of the HTTP port; at most a third of the files that the process may open.
     pub http_connections: usize,

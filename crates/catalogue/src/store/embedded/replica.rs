@@ -298,3 +298,14 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_have_the_whole_schema_of_catalogues() {
+        let mut missing = CATALOGUE.migrations.iter();
+        assert!(missing.all(|script| REPLICA.migrations.contains(script)));
+    }
+}
