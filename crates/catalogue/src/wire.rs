@@ -73,7 +73,7 @@ pub fn identity(bytes: &[u8]) -> Result<Option<Identity>, Failed> {
     Identity::try_from(bytes).map(Some).map_err(|error| invalid(&error.to_string()))
 }
 
-/// The package of a version. [`Package::check`] checks its limits.
+/// The package of a version. `Package::check` checks its limits.
 ///
 /// # Errors
 /// [`Failed`] with [`Cause::Invalid`] says what is wrong.
