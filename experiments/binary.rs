@@ -1,4 +1,4 @@
-//! The `levada` binary that experiments run.
+//! The programs that experiments run: the `levada` binary, and those of others.
 
 use std::env;
 use std::path::PathBuf;
@@ -16,4 +16,11 @@ pub fn levada() -> anyhow::Result<PathBuf> {
     let levada = env::current_exe()?.with_file_name("levada");
     ensure!(levada.is_file(), "there is no {}; cargo build --release", levada.display());
     Ok(levada)
+}
+
+/// A program of the folders of PATH, or else of `more`.
+pub fn find(name: &str, more: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = env::split_paths(&path).chain(more);
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
 }

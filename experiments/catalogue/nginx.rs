@@ -1,6 +1,5 @@
 //! nginx: the rival of a catalogue, and the load balancer of several.
 
-use std::env;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,6 +8,7 @@ use anyhow::Context;
 
 use super::objects::{Bodies, Object};
 use super::server::{Server, Start};
+use crate::binary;
 use crate::testbed::Testbed;
 
 /// Its name in rows.
@@ -82,10 +82,7 @@ fn start(
 
 /// Debian's nginx.
 fn program() -> anyhow::Result<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&path).chain([PathBuf::from(SBIN)]);
-    let found = folders.map(|folder| folder.join("nginx")).find(|file| file.is_file());
-    found.context(
+    binary::find("nginx", [PathBuf::from(SBIN)]).context(
         "nginx is not installed: install the Debian package nginx-light, or leave it out \
          (`--subject levada`)",
     )

@@ -1,6 +1,5 @@
 //! wrk: another load generator, which shows in a closed loop whether ours is too slow.
 
-use std::env;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -17,8 +16,7 @@ const SECONDS: u32 = 1;
 
 /// Whether it is installed: the Debian package `wrk`.
 pub fn is_here() -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|folder| folder.join("wrk").is_file())
+    crate::binary::find("wrk", []).is_some()
 }
 
 /// Answers per second on `connections` connections, measured on the generator's core.

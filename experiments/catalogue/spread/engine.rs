@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::super::free_address;
+use crate::binary;
 use crate::testbed::Testbed;
 
 /// How many servers keep each change.
@@ -166,14 +167,8 @@ pub fn program() -> anyhow::Result<PathBuf> {
     if let Some(file) = env::var_os("LEVADA_NATS_SERVER") {
         return Ok(file.into());
     }
-    let path = env::var_os("PATH").unwrap_or_default();
     let home = PathBuf::from(env::var_os("HOME").unwrap_or_default());
-    let mut folders = env::split_paths(&path).chain([home.join("go/bin")]);
-    let found = folders.find_map(|folder| {
-        let file = folder.join("nats-server");
-        file.is_file().then_some(file)
-    });
-    found.context(
+    binary::find("nats-server", [home.join("go/bin")]).context(
         "nats-server is not installed: go install github.com/nats-io/nats-server/v2@v2.15.2, or name \
          it in LEVADA_NATS_SERVER",
     )

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::super::free_address;
 use super::super::objects::{Bodies, Object};
 use super::super::server::{Server, Start};
+use crate::binary;
 use crate::testbed::Testbed;
 
 /// Its name in rows.
@@ -81,10 +82,5 @@ fn write_package(storage: &Path) -> anyhow::Result<()> {
 
 /// The named program, or that of `PATH`.
 fn program() -> Option<PathBuf> {
-    if let Some(file) = env::var_os(PROGRAM) {
-        return Some(file.into());
-    }
-    let path = env::var_os("PATH")?;
-    let found = env::split_paths(&path).map(|folder| folder.join("verdaccio"));
-    found.into_iter().find(|file| file.is_file())
+    env::var_os(PROGRAM).map(PathBuf::from).or_else(|| binary::find("verdaccio", []))
 }

@@ -1,7 +1,6 @@
 //! Where a server runs, and how it and its clients are started.
 
 use std::cell::Cell;
-use std::env;
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -66,9 +65,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
     if program.starts_with('/') {
         return Some(PathBuf::from(program)).filter(|path| path.is_file());
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders = env::split_paths(&path).chain([PathBuf::from(SBIN)]);
-    folders.map(|folder| folder.join(program)).find(|file| file.is_file())
+    crate::binary::find(program, [PathBuf::from(SBIN)])
 }
 
 /// Whether a program is there.
