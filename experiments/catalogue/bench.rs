@@ -9,9 +9,9 @@ use super::NAME;
 use super::deployment::{self, Deployment, DeploymentMonitor, RunFlag};
 use super::generator::{Plan, Target};
 use super::levada::Levada;
-use super::process_tree::ProcessTree;
 use super::sweep;
 use crate::measuring::{Measuring, Outcome};
+use crate::process_tree::ProcessTree;
 use crate::testbed::Testbed;
 
 /// The state shared by all parts of the experiment.

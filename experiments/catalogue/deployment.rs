@@ -13,8 +13,8 @@ use super::generator::{self, Plan, Statistics, Target};
 use super::levada::{self, Levada};
 use super::nginx;
 use super::objects::{Bodies, Object};
-use super::process_tree::ProcessTree;
 use super::server::Server;
+use crate::process_tree::ProcessTree;
 use crate::testbed::Testbed;
 
 /// A run is flagged if the p99 of the generator's lateness is above this.

@@ -12,7 +12,6 @@ pub mod levada;
 mod load;
 mod nginx;
 mod objects;
-mod process_tree;
 mod publisher;
 mod report;
 mod saturation;

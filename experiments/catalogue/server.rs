@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::fetch;
-use super::process_tree::ProcessTree;
+use crate::process_tree::ProcessTree;
 use crate::testbed::Testbed;
 
 /// The time limit for a server's first answer.

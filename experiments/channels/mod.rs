@@ -1,11 +1,13 @@
-//! The experiments on secure channels: throughput, connection establishment and input latency.
+//! The experiments on secure channels: throughput, connection establishment, input latency, and commands beside ssh.
 
+mod commands;
 mod connect;
 mod ends;
 mod figures;
 mod input;
 mod levada;
 mod node;
+mod peer;
 mod report;
 mod screens;
 mod subject;
@@ -37,7 +39,9 @@ enum Experiment {
     Connect(connect::Arguments),
     /// The latency of input events on an idle link and beside bulk that fills it; and between real screens
     Input(input::Arguments),
-    /// All three, one after the other
+    /// A forwarded connection and a command, beside ssh
+    Commands(commands::Arguments),
+    /// All of them, one after the other
     All(Shared),
     /// Draw the figures again from the rows in a folder
     Figures {
@@ -59,6 +63,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Experiment::Connect(arguments) => conclude(&arguments.shared, connect::run(&arguments)?),
         Experiment::Input(arguments) => conclude(&arguments.shared, input::run(&arguments)?),
+        Experiment::Commands(arguments) => conclude(&arguments.shared, commands::run(&arguments)?),
         Experiment::All(shared) => conclude(&shared, all(&shared)?),
         Experiment::Figures { dir } => figures::draw(&dir),
         Experiment::Report { dir } => report::print(&dir),
@@ -71,7 +76,8 @@ type Shared = Options;
 fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     if let Some(folder) = &shared.out {
         // Checked before the first measurement, not after it.
-        for path in [connect::NAME, input::NAME, screens::NAME].map(|name| file(folder, name)) {
+        let others = [connect::NAME, input::NAME, screens::NAME, commands::NAME];
+        for path in others.map(|name| file(folder, name)) {
             if !read_rows(&path)?.is_empty() {
                 return Err(HarnessError::RowsThere(path).into());
             }
@@ -84,7 +90,8 @@ fn all(shared: &Shared) -> anyhow::Result<Outcome> {
     };
     let outcome = throughput::run(&throughput::Arguments::all(remaining()))?;
     let outcome = outcome.and(connect::run(&connect::Arguments::all(remaining()))?);
-    Ok(outcome.and(input::run(&input::Arguments::all(remaining()))?))
+    let outcome = outcome.and(input::run(&input::Arguments::all(remaining()))?);
+    Ok(outcome.and(commands::run(&commands::Arguments::all(remaining()))?))
 }
 
 fn conclude(shared: &Shared, outcome: Outcome) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@ use levada_harness::{Params, Row, find, params, read_rows};
 
 use super::subject::{BLOCKS, Subject};
 use super::throughput::{MESSAGES, RTTS};
-use super::{connect, input, screens, targets, throughput};
+use super::{commands, connect, input, screens, targets, throughput};
 use crate::measuring::file;
 use crate::table::{Table, short};
 
@@ -24,6 +24,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     tables.extend(["full", "resumed"].map(|handshake| connect_table(&rows, handshake)));
     tables.push(input_table(&rows));
     tables.push(screens_table(&rows));
+    tables.push(commands_table(&rows));
     tables.push(targets::table(&rows));
     for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
         levada_harness::print(&table.compact().to_string())?;
@@ -34,7 +35,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
 /// The rows of all experiments in a folder.
 pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
     let mut all = Vec::new();
-    for name in [throughput::NAME, connect::NAME, input::NAME, screens::NAME] {
+    for name in [throughput::NAME, connect::NAME, input::NAME, screens::NAME, commands::NAME] {
         all.extend(read_rows(&file(folder, name))?);
     }
     Ok(all)
@@ -173,6 +174,24 @@ fn screens_table(rows: &[Row]) -> Table {
             table.lines.push(line);
         }
     }
+    table
+}
+
+fn commands_table(rows: &[Row]) -> Table {
+    use commands::{BEFORE, DIRECTIONS, LEVADA, SSH, SSH_AES, TRUE};
+    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    let of_true = [("time", "ms"), ("client CPU", "client ms"), ("server CPU", "server ms")];
+    let of_true = of_true.map(|(metric, text)| (TRUE, metric, text));
+    let forwarded = DIRECTIONS.map(|direction| (direction, "MB/s", "MB/s"));
+    for rtt in RTTS {
+        for (work, metric, text) in forwarded.into_iter().chain(of_true) {
+            head.push(format!("{rtt} ms, {work}: {text}"));
+            columns.push((metric, params([("rtt_ms", rtt.into()), ("work", work.into())])));
+        }
+    }
+    let title = "A forwarded connection (down, up), and a command (`true`) with its CPU time";
+    let mut table = Table::new(title, head);
+    fill(&mut table, rows, &[LEVADA, BEFORE, SSH, SSH_AES].map(str::to_owned), &columns);
     table
 }
 

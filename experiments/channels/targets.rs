@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use levada_harness::{Params, Row, best, find, params, ratio_row};
 
-use super::{input, screens, throughput};
+use super::{commands, input, screens, throughput};
 use crate::table::Table;
 use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
 
@@ -31,6 +31,7 @@ pub fn table(rows: &[Row]) -> Table {
     targets.connect();
     targets.input();
     targets.screens();
+    targets.commands();
     targets.table
 }
 
@@ -168,6 +169,30 @@ impl Targets<'_> {
             }
         }
     }
+
+    fn commands(&mut self) {
+        use commands::{BEFORE, DIRECTIONS, LEVADA, SSH, SSH_AES, TRUE};
+        let rows = self.rows;
+        let at = |rtt: u64, work: &str| params([("rtt_ms", rtt.into()), ("work", work.into())]);
+        for direction in DIRECTIONS {
+            for (rival, least) in [(SSH, 2.2), (SSH_AES, 1.2)] {
+                let name = format!("forward, {direction}, MB/s: `levada` ÷ `{rival}`");
+                self.line_by_rtt(name, &format!("≥ {least} (0 ms)"), |rtt| {
+                    let limit = if rtt == 0 { AtLeast(least) } else { Any };
+                    Some((pair(rows, "MB/s", (LEVADA, rival), &at(rtt, direction))?, limit))
+                });
+            }
+        }
+        for (rival, limit) in [(BEFORE, AtMost(0.7)), (SSH, Any)] {
+            self.line(format!("run of `true`, CPU: `levada` ÷ `{rival}`"), limit, |rtt| {
+                let of = |subject| both_sides(rows, subject, &at(rtt, TRUE));
+                ratio_row(&of(LEVADA)?, &of(rival)?)
+            });
+        }
+        self.line(format!("run of `true`, time: `levada` ÷ `{SSH}`"), Any, |rtt| {
+            pair(rows, "time", (LEVADA, SSH), &at(rtt, TRUE))
+        });
+    }
 }
 
 /// The differences of two rows' values, pair by pair.
@@ -240,6 +265,21 @@ mod tests {
             rows.push(row("rustls", "server CPU", &of(handshake), [100.0; 3]));
         }
         assert_eq!(cells(&rows, "connect, CPU: `rustls`"), ["0.500 (0.500 … 0.500)"]);
+    }
+
+    #[test]
+    fn commands_are_compared_with_ssh() {
+        let at = |work: &str| params([("rtt_ms", 0.into()), ("work", work.into())]);
+        let mut rows = Vec::new();
+        for (subject, value) in [("levada", 3.0), ("levada/before", 4.0), ("ssh", 2.0)] {
+            rows.push(row(subject, "MB/s", &at("up"), [value; 3]));
+            rows.push(row(subject, "client CPU", &at("true"), [value; 3]));
+            rows.push(row(subject, "server CPU", &at("true"), [1.0; 3]));
+        }
+        assert_eq!(cells(&rows, "forward, up, MB/s: `levada` ÷ `ssh`"), ["1.50 ✗ (1.50 … 1.50)"]);
+        let before = "run of `true`, CPU: `levada` ÷ `levada/before`";
+        assert_eq!(cells(&rows, before), ["0.800 ✗ (0.800 … 0.800)"]);
+        assert_eq!(cells(&rows, "run of `true`, CPU: `levada` ÷ `ssh`"), ["1.33 (1.33 … 1.33)"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,11 @@ use anyhow::{Context, ensure};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 use tempfile::TempDir;
 
-use super::part::{Lines, memory};
+use super::part::memory;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
+use crate::program::{Program, Side};
+use crate::testbed::Testbed;
 
 /// The experiment's name in rows.
 pub const NAME: &str = "swarm/memory";
@@ -48,16 +50,6 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(measuring.finish())
 }
 
-/// A program that is killed when this is dropped.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn measure(levada: &Path, mode: &str, length: u64) -> anyhow::Result<Vec<Measured>> {
     let folder = TempDir::new()?;
     let film = folder.path().join("film");
@@ -71,21 +63,20 @@ fn measure(levada: &Path, mode: &str, length: u64) -> anyhow::Result<Vec<Measure
         )?;
         let mut command = Command::new(levada);
         command.args(words).env("LEVADA_HOME", &home).stdin(Stdio::null());
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-        Ok::<_, anyhow::Error>(Program(child.context("run levada")?))
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        Program::start(&Testbed::Loopback, Side::Far, command)
     };
     let path = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
     let sharing = Instant::now();
     let mut share = start("node", &["share", &path(&film)?, "--foreground", "--mode", mode])?;
-    let mut lines = Lines::new(share.0.stdout.take().context("no standard output")?);
-    let ticket = lines.next(LIMIT).context("the node prints no ticket")?;
+    let ticket = share.first_line(LIMIT).context("the node prints no ticket")?;
     let hashed = sharing.elapsed();
     let target = folder.path().join("got");
     let output = path(&target)?;
     let mut get = start("peer", &["get", &ticket, "-o", &output, "--listen", "127.0.0.1:0"])?;
-    wait_for(&target.with_extension("part"), length / PART, &mut get.0)?;
+    wait_for(&target.with_extension("part"), length / PART, &mut get)?;
     let greatest =
-        |program: &Program| Ok::<_, anyhow::Error>(memory(program.0.id(), "VmHWM")? as f64);
+        |program: &Program| Ok::<_, anyhow::Error>(memory(program.id()?, "VmHWM")? as f64);
     let mebibyte = f64::from(1 << 20);
     Ok(vec![
         Measured::new("memory of share", "MiB", greatest(&share)? / mebibyte),
@@ -105,12 +96,12 @@ fn write_sparse(path: &Path, length: u64) -> anyhow::Result<()> {
 }
 
 /// Waits until so much of the file was written.
-fn wait_for(path: &Path, bytes: u64, program: &mut Child) -> anyhow::Result<()> {
+fn wait_for(path: &Path, bytes: u64, program: &mut Program) -> anyhow::Result<()> {
     let start = Instant::now();
     let written = || fs::metadata(path).map_or(0, |metadata| metadata.blocks() * 512);
     while written() < bytes {
         ensure!(start.elapsed() < LIMIT, "`levada get` takes too long");
-        ensure!(program.try_wait()?.is_none(), "`levada get` has ended");
+        ensure!(program.is_running()?, "`levada get` has ended");
         thread::sleep(LOOK);
     }
     Ok(())

@@ -7,10 +7,9 @@ mod network;
 mod peer;
 mod peers;
 
-use std::io::{BufRead, BufReader, Write, stdin, stdout};
+use std::io::{BufRead, Write, stdin, stdout};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
@@ -20,6 +19,8 @@ use levada_swarm::content::Source;
 use levada_swarm::{ChunkSize, ContentId};
 use serde_json::Value;
 use tokio::sync::mpsc::{Receiver, channel};
+
+use crate::program::Lines;
 
 pub use peer::downloads;
 
@@ -110,29 +111,6 @@ impl Drop for Process {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// The lines that a program prints.
-pub struct Lines(mpsc::Receiver<String>);
-
-impl Lines {
-    /// Those of this output.
-    pub fn new(output: ChildStdout) -> Self {
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Self(receiver)
-    }
-
-    /// The next one; `None` if there is none in time.
-    pub fn next(&mut self, limit: Duration) -> Option<String> {
-        self.0.recv_timeout(limit).ok()
     }
 }
 

@@ -2,10 +2,8 @@
 //! same disk, and are synced.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -13,9 +11,11 @@ use levada_harness::{Case, Group, Measured, Options, Params, params};
 use tempfile::TempDir;
 
 use super::noise;
-use super::part::Lines;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
+use crate::program::{Program, Side};
+use crate::sshd::Sshd;
+use crate::testbed::Testbed;
 
 /// The experiment's name in rows.
 pub const NAME: &str = "swarm/single";
@@ -24,8 +24,6 @@ pub const LEVADA: &str = "levada";
 pub const SCP: &str = "scp";
 /// Longer than any run, or the hashing of the file, takes.
 const LIMIT: Duration = Duration::from_secs(300);
-/// The time between two looks at a condition.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// Runs the experiment.
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
@@ -45,25 +43,14 @@ fn conditions(length: u64) -> Params {
     params([("bytes", length.into()), ("disk", "the same, synced".into())])
 }
 
-/// A program that is killed when this is dropped.
-struct Program(Child);
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The file, what serves it in both ways, and a folder for copies.
 struct Scene {
+    sshd: Sshd,
+    _share: Program,
     folder: TempDir,
     length: u64,
     levada: PathBuf,
     ticket: String,
-    port: u16,
-    _share: Program,
-    _sshd: Program,
 }
 
 impl Scene {
@@ -74,8 +61,8 @@ impl Scene {
         fs::write(&film, noise(length))?;
         File::open(&film)?.sync_all()?;
         let (share, ticket) = share(&levada, folder.path(), &film)?;
-        let (sshd, port) = sshd(folder.path())?;
-        Ok(Self { folder, length, levada, ticket, port, _share: share, _sshd: sshd })
+        let sshd = Sshd::start(&Testbed::Loopback, folder.path())?;
+        Ok(Self { sshd, _share: share, folder, length, levada, ticket })
     }
 
     /// The rate of one copy, from the start of the program until the copy is synced.
@@ -83,15 +70,8 @@ impl Scene {
         let path = |name: &str| self.folder.path().join(name);
         let (copy, home) = (path("copy"), path("peer"));
         let mut command = if subject == SCP {
-            let mut command = Command::new("scp");
-            let port = self.port.to_string();
-            command.args(["-q", "-F", "none", "-P", &port, "-i"]).arg(path("user"));
-            for option in
-                ["BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null"]
-            {
-                command.args(["-o", option]);
-            }
-            command.arg(format!("127.0.0.1:{}", text(&path("film"))?)).arg(&copy);
+            let mut command = self.sshd.client("scp");
+            command.arg(format!("{}:{}", self.sshd.ip(), text(&path("film"))?)).arg(&copy);
             command
         } else {
             fs::create_dir(&home)?;
@@ -129,38 +109,9 @@ fn share(levada: &Path, folder: &Path, film: &Path) -> anyhow::Result<(Program, 
     let mut command = Command::new(levada);
     command.arg("share").arg(film).arg("--foreground").env("LEVADA_HOME", &home);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut share = Program(command.spawn().context("run levada")?);
-    let mut lines = Lines::new(share.0.stdout.take().context("no standard output")?);
-    let ticket = lines.next(LIMIT).context("the node prints no ticket")?;
+    let mut share = Program::start(&Testbed::Loopback, Side::Far, command)?;
+    let ticket = share.first_line(LIMIT).context("the node prints no ticket")?;
     Ok((share, ticket))
-}
-
-/// An `sshd` on loopback that accepts the key `user`, and its port.
-fn sshd(folder: &Path) -> anyhow::Result<(Program, u16)> {
-    for key in ["host", "user"] {
-        let mut made = Command::new("ssh-keygen");
-        made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(key));
-        ensure!(made.status().context("run ssh-keygen")?.success(), "ssh-keygen makes no key");
-    }
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let (host, user) = (text(&folder.join("host"))?, text(&folder.join("user.pub"))?);
-    let config = format!(
-        "ListenAddress 127.0.0.1\nPort {port}\nHostKey {host}\nAuthorizedKeysFile {user}\nPidFile none\nUsePAM no\n\
-         StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"
-    );
-    let file = folder.join("sshd_config");
-    fs::write(&file, config)?;
-    // sshd requires this folder when it runs as root.
-    let _ = fs::create_dir_all("/run/sshd");
-    let mut command = Command::new("/usr/sbin/sshd");
-    command.args(["-D", "-e", "-f"]).arg(&file).stdin(Stdio::null()).stderr(Stdio::null());
-    let sshd = Program(command.spawn().context("run sshd (openssh-server)")?);
-    let start = Instant::now();
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        ensure!(start.elapsed() < LIMIT, "sshd does not listen");
-        thread::sleep(LOOK);
-    }
-    Ok((sshd, port))
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {

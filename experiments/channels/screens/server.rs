@@ -18,6 +18,7 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::rust_connection::RustConnection;
 use x11rb::{COPY_FROM_PARENT, CURRENT_TIME, NONE};
 
+use crate::program::Side;
 use crate::testbed::Testbed;
 
 /// The width and height of the screen, in pixels.
@@ -28,29 +29,6 @@ const LETTER: u32 = 0x61;
 const LEAST: u16 = 100;
 /// The time limit for a screen to become idle.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// One of a testbed's two ends.
-#[derive(Clone, Copy)]
-pub enum Side {
-    /// The sender of bulk.
-    Near,
-    /// The receiver of bulk.
-    Far,
-}
-
-impl Side {
-    /// Runs `work` at this end, in its network namespace.
-    pub fn run<T: Send>(
-        self,
-        testbed: &Testbed,
-        work: impl FnOnce() -> T + Send,
-    ) -> anyhow::Result<T> {
-        match self {
-            Self::Near => testbed.near(work),
-            Self::Far => testbed.far(work),
-        }
-    }
-}
 
 /// The events that are observed.
 #[derive(Clone, Copy)]

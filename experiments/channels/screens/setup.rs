@@ -1,6 +1,6 @@
 //! The programs of one subject at both ends of a testbed, and the X servers between which they forward input or windows.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,10 +15,11 @@ use levada_services::desktop::xpra::{Side as End, WindowOptions, Xpra, private_f
 use levada_services::exec::program::find;
 use tempfile::TempDir;
 
-use super::program::{Program, output, poll_until, quiet};
-use super::server::{Observe, SIZE, Server, Side};
+use super::server::{Observe, SIZE, Server};
 use crate::binary;
 use crate::channels::ends::block_on;
+use crate::channels::peer::Peer;
+use crate::program::{Program, Side, free, output, poll_until, quiet};
 use crate::testbed::Testbed;
 
 /// The required programs and their Debian packages.
@@ -63,20 +64,14 @@ impl Tools {
         block_on(async { Ok(program.check_modules().await?) })?;
         Ok(Self { levada: binary::levada()?, program, screen })
     }
-
-    /// A `levada` command with the identity in `home`.
-    fn levada(&self, home: &Path, words: &[&str]) -> Command {
-        let mut command = Command::new(&self.levada);
-        command.args(words).env("LEVADA_HOME", home);
-        command.env_remove("DISPLAY").env_remove("XAUTHORITY").stdin(Stdio::null());
-        command
-    }
 }
 
 /// One subject with its programs and X servers.
 pub struct Setup {
     /// The first field, so that the programs end before their X servers.
     _programs: Vec<Program>,
+    /// The node, and the home of the programs that use it.
+    _peer: Option<Peer>,
     /// The X server on which keys are pressed.
     source: Rc<Server>,
     /// The X server whose events are observed.
@@ -153,27 +148,25 @@ impl Setup {
 fn input(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let source = Rc::new(Server::start(testbed, Side::Near, Observe::Nothing)?);
     let observed = Rc::new(Server::start(testbed, Side::Far, Observe::Keys)?);
-    let (folder, node) = node(tools, testbed, "input", &observed.display)?;
-    let words = ["input", "screen/input", "--display", source.display.as_str()];
-    let mut command = tools.levada(&folder.path().join("near"), &words);
+    let peer = peer(tools, testbed, "input", &observed.display)?;
+    let mut command = peer.client(&["input", "screen/input", "--display", &source.display]);
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut taken = Program::start(testbed, Side::Near, command)?;
     taken.wait_for_output("now control the other screen")?;
-    let _programs = vec![taken, node];
-    Ok(Setup { _programs, source, observed, echo: false, _hidden: None, _folders: vec![folder] })
+    let (_programs, _peer) = (vec![taken], Some(peer));
+    Ok(Setup { _programs, _peer, source, observed, echo: false, _hidden: None, _folders: vec![] })
 }
 
 /// An xterm that runs at the near end, shown at the far one by `levada show`.
 fn display(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let observed = Rc::new(Server::start(testbed, Side::Far, Observe::Drawing)?);
-    let (folder, node) = node(tools, testbed, "display", &observed.display)?;
-    let near = folder.path().join("near");
+    let peer = peer(tools, testbed, "display", &observed.display)?;
     let words = ["show", "screen/display", "--detach", "--name", "echo", "--"];
     // Created before the program is started, so that it is stopped also after an error.
-    let shown = Program::detached(tools.levada(&near, &["show", "--stop", "echo"]));
-    output(testbed, Side::Near, tools.levada(&near, &[&words[..], &TERMINAL].concat()))?;
-    let (_programs, source) = (vec![shown, node], observed.clone());
-    Ok(Setup { _programs, source, observed, echo: true, _hidden: None, _folders: vec![folder] })
+    let shown = Program::detached(peer.client(&["show", "--stop", "echo"]));
+    output(testbed, Side::Near, peer.client(&[&words[..], &TERMINAL].concat()))?;
+    let (_programs, _peer, source) = (vec![shown], Some(peer), observed.clone());
+    Ok(Setup { _programs, _peer, source, observed, echo: true, _hidden: None, _folders: vec![] })
 }
 
 /// An xterm shown by xpra over TCP; both ends have the options that Levada gives them.
@@ -181,7 +174,7 @@ fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let observed = Rc::new(Server::start(testbed, Side::Far, Observe::Drawing)?);
     let hidden = Server::start(testbed, Side::Near, Observe::Nothing)?;
     let (near, far) = (private_folder()?, private_folder()?);
-    let (address, socket) = (free(testbed)?, near.path().join("xpra"));
+    let (address, socket) = (free(testbed, Side::Near)?, near.path().join("xpra"));
     let screen = Screen::new(hidden.display.clone(), None);
     let mut serve = tools.program.serve(&screen, &socket, near.path(), false);
     serve.arg(format!("--bind-tcp={address}"));
@@ -202,7 +195,8 @@ fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     // Programs are dropped in the reverse order of their start.
     programs.reverse();
     let (source, _folders) = (observed.clone(), vec![near, far]);
-    Ok(Setup { _programs: programs, source, observed, echo: true, _hidden: Some(hidden), _folders })
+    let (_programs, _hidden) = (programs, Some(hidden));
+    Ok(Setup { _programs, _peer: None, source, observed, echo: true, _hidden, _folders })
 }
 
 /// The same command, with a TCP address instead of a socket.
@@ -230,7 +224,7 @@ fn barrier(testbed: &Testbed) -> anyhow::Result<Setup> {
     let text =
         "section: screens\n a:\n b:\nend\nsection: links\n a:\n  right = b\n b:\n  left = a\nend\n";
     std::fs::write(&config, text)?;
-    let address = free(testbed)?.to_string();
+    let address = free(testbed, Side::Near)?.to_string();
     let program = |name: &str, words: &[&str], display: &str| {
         let mut command = Command::new(name);
         command.args(["-f", "--disable-crypto", "--display", display]).args(words);
@@ -243,44 +237,12 @@ fn barrier(testbed: &Testbed) -> anyhow::Result<Setup> {
     let client = program("barrierc", &["--name", "b", address.as_str()], &observed.display);
     let server = Program::start(testbed, Side::Near, server)?;
     let client = Program::start(testbed, Side::Far, client)?;
-    let _programs = vec![client, server];
-    Ok(Setup { _programs, source, observed, echo: false, _hidden: None, _folders: vec![folder] })
+    let (_programs, _folders) = (vec![client, server], vec![folder]);
+    Ok(Setup { _programs, _peer: None, source, observed, echo: false, _hidden: None, _folders })
 }
 
-/// A node at the far end with the service `kind` for `display`, which the near end's home has pinned as `screen`.
-fn node(
-    tools: &Tools,
-    testbed: &Testbed,
-    kind: &str,
-    display: &str,
-) -> anyhow::Result<(TempDir, Program)> {
-    let folder = tempfile::tempdir()?;
-    let (near, far) = (folder.path().join("near"), folder.path().join("far"));
-    for home in [&near, &far] {
-        std::fs::create_dir(home)?;
-    }
-    let service = folder.path().join("service.toml");
-    let text = format!("name = '{kind}'\ntype = '{kind}'\ndisplay = '{display}'\n");
-    std::fs::write(&service, text)?;
-    let listen = SocketAddr::new(testbed.far_address(), 0).to_string();
-    let words = ["up", "--name", "screen", "--listen", listen.as_str(), "--http", "127.0.0.1:0"];
-    let mut up = tools.levada(&far, &words);
-    up.args(["--no-announce", "--service"]).arg(&service);
-    let stop = tools.levada(&far, &["stop"]);
-    let node = Program::start(testbed, Side::Far, quiet(up))?.with_stop_command(stop);
-    poll_until("the node", || {
-        let status = tools.levada(&far, &["status"]);
-        Ok(output(testbed, Side::Far, status).ok())
-    })?;
-    let invitation = output(testbed, Side::Far, tools.levada(&far, &["invite"]))?;
-    let code = invitation.strip_prefix("levada join ").unwrap_or(&invitation);
-    output(testbed, Side::Near, tools.levada(&near, &["join", code, "--as", "screen"]))?;
-    Ok((folder, node))
-}
-
-/// A free address of the near end.
-fn free(testbed: &Testbed) -> anyhow::Result<SocketAddr> {
-    let address = SocketAddr::new(testbed.near_address(), 0);
-    let listener = Side::Near.run(testbed, || TcpListener::bind(address))??;
-    Ok(listener.local_addr()?)
+/// A node with the service `kind` for `display`.
+fn peer(tools: &Tools, testbed: &Testbed, kind: &str, display: &str) -> anyhow::Result<Peer> {
+    let service = format!("name = '{kind}'\ntype = '{kind}'\ndisplay = '{display}'\n");
+    Peer::start(&tools.levada, testbed, "screen", &[service])
 }
