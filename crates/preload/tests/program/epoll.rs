@@ -14,7 +14,11 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
     match verb {
         "epoll" => {
             let slot = words.text();
-            Ok(keep(state, slot, call!(libc::epoll_create1: 0)?))
+            let new = match words.optional() {
+                Some(_) => call!(libc::syscall: libc::SYS_epoll_create1, 0),
+                None => call!(libc::epoll_create1: 0),
+            }?;
+            Ok(keep(state, slot, new))
         }
         "ctl" => control(state, words),
         "wait" => {
@@ -67,6 +71,16 @@ fn wait(form: &str, epoll: RawFd, timeout: c_int, most: usize) -> Result<Vec<Str
         "pwait" => call!(libc::epoll_pwait: epoll, pointer, count, timeout, mask),
         "pwait-null" => call!(libc::epoll_pwait: epoll, pointer, count, timeout, ptr::null()),
         "pwait2" => call!(libc::epoll_pwait2: epoll, pointer, count, time, mask),
+        #[cfg(target_arch = "x86_64")]
+        "wait-syscall" => {
+            call!(libc::syscall: libc::SYS_epoll_wait, epoll, pointer, count, timeout)
+        }
+        "pwait-syscall" => {
+            call!(libc::syscall: libc::SYS_epoll_pwait, epoll, pointer, count, timeout, mask, 8_usize)
+        }
+        "pwait2-syscall" => {
+            call!(libc::syscall: libc::SYS_epoll_pwait2, epoll, pointer, count, time, mask, 8_usize)
+        }
         _ => panic!("no form `{form}`"),
     }?;
     let event = |event: &libc::epoll_event| {

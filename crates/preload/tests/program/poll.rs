@@ -30,7 +30,7 @@ pub fn run(state: &State, words: &mut Words) -> Reply {
         asked.push((slot, state.descriptor(slot), flags::parse(flags::POLL, events)));
     }
     match form {
-        "select" | "pselect" => select(form, timeout, &asked),
+        _ if form.contains("select") => select(form, timeout, &asked),
         _ => poll(form, timeout, &asked),
     }
 }
@@ -67,6 +67,15 @@ fn poll(form: &str, timeout: c_int, asked: &[(&str, RawFd, c_int)]) -> Reply {
         "ppoll-mask" => call!(libc::ppoll: pointer, count, time, &raw const mask),
         "poll_chk" => call!(__poll_chk: pointer, count, timeout, size),
         "ppoll_chk" => call!(__ppoll_chk: pointer, count, time, ptr::null(), size),
+        #[cfg(target_arch = "x86_64")]
+        "poll-syscall" => call!(libc::syscall: libc::SYS_poll, pointer, count, timeout),
+        "ppoll-syscall" => {
+            let mut left = timespec(timeout);
+            let time = if timeout < 0 { ptr::null_mut() } else { &raw mut left };
+            let ready = call!(libc::syscall: libc::SYS_ppoll, pointer, count, time, ptr::null::<u8>(), 8_usize);
+            check_left(timeout, left.tv_sec * 1000 + left.tv_nsec / 1_000_000);
+            ready
+        }
         _ => panic!("no form `{form}`"),
     }?;
     let reported = asked.iter().zip(&entries).filter(|(_, entry)| entry.revents != 0);
@@ -74,6 +83,11 @@ fn poll(form: &str, timeout: c_int, asked: &[(&str, RawFd, c_int)]) -> Reply {
         format!("{slot}={}", flags::format(flags::POLL, i32::from(entry.revents)))
     });
     Ok(format!("{ready} {}", reported.collect::<Vec<_>>().join(" ")).trim_end().to_owned())
+}
+
+/// What the kernel leaves of a time is no more than was given.
+fn check_left(timeout: c_int, milliseconds: i64) {
+    assert!((0..=i64::from(timeout.max(0))).contains(&milliseconds), "{milliseconds} ms are left");
 }
 
 /// Reading, writing and exceptional sets: those with `in`, `out` and `pri`.
@@ -119,7 +133,20 @@ fn call_select(
         let time = if timeout < 0 { ptr::null() } else { &raw const time };
         return call!(libc::pselect: count, r, w, e, time, &raw const mask);
     }
+    if form == "pselect-syscall" {
+        let mut left = time;
+        let time = if timeout < 0 { ptr::null_mut() } else { &raw mut left };
+        // The address of the mask, and its length.
+        let mask = [(&raw const mask).addr(), 8];
+        let ready = call!(libc::syscall: libc::SYS_pselect6, count, r, w, e, time, &raw const mask);
+        check_left(timeout, left.tv_sec * 1000 + left.tv_nsec / 1_000_000);
+        return ready;
+    }
     let mut time = libc::timeval { tv_sec: time.tv_sec, tv_usec: time.tv_nsec / 1000 };
     let time = if timeout < 0 { ptr::null_mut() } else { &raw mut time };
-    call!(libc::select: count, r, w, e, time)
+    match form {
+        #[cfg(target_arch = "x86_64")]
+        "select-syscall" => call!(libc::syscall: libc::SYS_select, count, r, w, e, time),
+        _ => call!(libc::select: count, r, w, e, time),
+    }
 }

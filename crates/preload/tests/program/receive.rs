@@ -91,6 +91,10 @@ fn receive(
             let null = ptr::null::<c_void>();
             call!(libc::syscall: libc::SYS_recvfrom, socket, data, length, flags, null, null)
         }
+        // The offset, which is -1, takes two arguments.
+        "syscall-preadv2" => {
+            call!(libc::syscall: libc::SYS_preadv2, socket, vectors.as_ptr(), count, -1_i64, -1_i64, 0)
+        }
         _ => panic!("no form `{form}`"),
     }
 }

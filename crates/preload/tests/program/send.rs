@@ -47,6 +47,11 @@ pub fn send(
             let null = ptr::null::<c_void>();
             call!(libc::syscall: libc::SYS_sendto, socket, data, length, flags, null, 0)
         }
+        // The offset, which is -1, takes two arguments.
+        "syscall-pwritev2" => {
+            let vectors = vectors.as_ptr();
+            call!(libc::syscall: libc::SYS_pwritev2, socket, vectors, count, -1_i64, -1_i64, 0)
+        }
         _ => panic!("no form `{form}`"),
     }
 }

@@ -122,12 +122,15 @@ unsafe extern "C" {
     fn closefrom(first: c_int);
 }
 
-/// `close-range FIRST call|from`: every descriptor from FIRST on, except those of the program itself, or for `from` all of
+/// `close-range FIRST call|syscall|from`: every descriptor from FIRST on, except those of the program itself, or for `from` all of
 /// the program's as well, which then ends.
 fn close_range(words: &mut Words) -> Reply {
     let first: u32 = words.number();
     match words.text() {
         "call" => done(call!(libc::close_range: first, FIRST_OWN as u32 - 1, 0)),
+        "syscall" => {
+            done(call!(libc::syscall: libc::SYS_close_range, first, FIRST_OWN as u32 - 1, 0))
+        }
         _ => {
             // SAFETY: no descriptor is used afterwards.
             unsafe { closefrom(first as c_int) };
@@ -136,7 +139,7 @@ fn close_range(words: &mut Words) -> Reply {
     }
 }
 
-/// `dup SLOT NEW dup|dup2|dup3|fcntl|cloexec [NUMBER]`
+/// `dup SLOT NEW dup|dup2|dup2-syscall|dup3|fcntl|cloexec [NUMBER]`
 fn duplicate(state: &State, words: &mut Words) -> Reply {
     let (old, slot) = (words.descriptor(state), words.text());
     let way = words.text();
@@ -144,6 +147,8 @@ fn duplicate(state: &State, words: &mut Words) -> Reply {
     let new = match way {
         "dup" => call!(libc::dup: old),
         "dup2" => call!(libc::dup2: old, number),
+        #[cfg(target_arch = "x86_64")]
+        "dup2-syscall" => call!(libc::syscall: libc::SYS_dup2, old, number),
         "dup3" => call!(libc::dup3: old, number, libc::O_CLOEXEC),
         "fcntl" => call!(libc::fcntl: old, libc::F_DUPFD, number),
         _ => call!(libc::fcntl: old, libc::F_DUPFD_CLOEXEC, number),

@@ -3,6 +3,13 @@
 use super::Generator;
 use super::model::{Connection, End, Holder};
 
+/// Ways to give a descriptor another number.
+const REPLACING: &[&str] = &[
+    "dup2",
+    #[cfg(target_arch = "x86_64")]
+    "dup2-syscall",
+];
+
 impl Generator {
     pub fn open_another(&mut self) {
         if self.connections.len() < 4 {
@@ -110,7 +117,7 @@ impl Generator {
             0..3 => ("dup".to_owned(), false),
             3 => (format!("fcntl {high}"), false),
             4 => (format!("cloexec {high}"), true),
-            _ => (format!("dup2 {}", 100 + self.last % 90), false),
+            _ => (format!("{} {}", self.random.pick(REPLACING), 100 + self.last % 90), false),
         };
         self.on(&old, format!("dup {} {slot} {way}", old.slot));
         let process = old.process;

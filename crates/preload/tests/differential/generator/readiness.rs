@@ -14,8 +14,24 @@ const POLLS: &[&str] = &[
     "select",
     "select",
     "pselect",
+    "ppoll-syscall",
+    "pselect-syscall",
+    #[cfg(target_arch = "x86_64")]
+    "poll-syscall",
+    #[cfg(target_arch = "x86_64")]
+    "select-syscall",
 ];
-const WAITS: &[&str] = &["wait", "wait", "pwait", "pwait-null", "pwait2"];
+const WAITS: &[&str] = &[
+    "wait",
+    "wait",
+    "pwait",
+    "pwait-null",
+    "pwait2",
+    "pwait-syscall",
+    "pwait2-syscall",
+    #[cfg(target_arch = "x86_64")]
+    "wait-syscall",
+];
 
 impl Generator {
     pub fn poll_form(&mut self) -> &'static str {
@@ -42,7 +58,7 @@ impl Generator {
             let events = self.random.pick(&["in", "out", "in+out", "in+out+pri", "in+rdhup", "-"]);
             asked.push(format!("{slot}={events}"));
         }
-        if self.random.percent(5) && !form.ends_with("select") {
+        if self.random.percent(5) && !form.contains("select") {
             asked.push("#77=in".to_owned());
             asked.push("null=in".to_owned());
         }
@@ -79,7 +95,8 @@ impl Generator {
 
     fn create_epoll(&mut self, process: &str, outer: bool) -> usize {
         let slot = self.name("e");
-        self.call(process, format!("epoll {slot}"));
+        let form = if self.random.percent(20) { " syscall" } else { "" };
+        self.call(process, format!("epoll {slot}{form}"));
         let (process, members) = (process.to_owned(), Vec::new());
         self.epolls.push(Epoll { process, slot, members, outer });
         self.epolls.len() - 1
