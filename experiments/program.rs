@@ -50,8 +50,26 @@ impl Program {
     pub fn start(testbed: &Testbed, side: Side, mut command: Command) -> anyhow::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = side.run(testbed, move || command.spawn())?;
-        let child = child.with_context(|| format!("start {name}"))?;
-        Ok(Self { child: Some(child), stop_command: None })
+        Ok(child.with_context(|| format!("start {name}"))?.into())
+    }
+
+    /// Starts a program at `side`, with the arguments and the environment of `command` and without input or output. On loopback, it ends with this
+    /// process, also if that is killed.
+    pub fn start_quiet(testbed: &Testbed, side: Side, command: Command) -> anyhow::Result<Self> {
+        if matches!(testbed, Testbed::Lab(_)) {
+            return Self::start(testbed, side, quiet(command));
+        }
+        let child = testbed.spawn_far(command.get_program(), |bound| {
+            bound.args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => bound.env(name, value),
+                    None => bound.env_remove(name),
+                };
+            }
+            bound.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        })?;
+        Ok(child.into())
     }
 
     /// A background program that `stop_command` ends.
@@ -98,6 +116,12 @@ impl Program {
 
     fn running(&mut self) -> anyhow::Result<&mut Child> {
         self.child.as_mut().context("a program in the background")
+    }
+}
+
+impl From<Child> for Program {
+    fn from(child: Child) -> Self {
+        Self { child: Some(child), stop_command: None }
     }
 }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::binary;
-use crate::program::{Program, Side, free, poll_until, quiet};
+use crate::program::{Program, Side, free, poll_until};
 use crate::testbed::Testbed;
 
 /// An `sshd` at the far end of a testbed.
@@ -34,7 +34,7 @@ impl Sshd {
         let _ = fs::create_dir_all("/run/sshd");
         let mut command = Command::new(executable()?);
         command.args(["-D", "-e", "-f"]).arg(&file);
-        let program = Program::start(testbed, Side::Far, quiet(command))?;
+        let program = Program::start_quiet(testbed, Side::Far, command)?;
         poll_until("sshd", || Ok(Side::Near.run(testbed, || TcpStream::connect(address))?.ok()))?;
         Ok(Self { folder: folder.to_owned(), address, program })
     }

@@ -107,7 +107,7 @@ fn length(rtt_ms: u64, quick: bool) -> u64 {
 /// The number of commands in one run.
 fn count(rtt_ms: u64, quick: bool) -> u32 {
     let count = if rtt_ms == 0 { 100 } else { 20 };
-    if quick { count / 4 } else { count }
+    if quick { count / 10 } else { count }
 }
 
 /// Bytes through a connection that each of the programs forwards. Tunnels are open for all runs: one that is not measured is idle.

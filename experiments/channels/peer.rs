@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 use crate::process_tree::ProcessTree;
-use crate::program::{Program, Side, output, poll_until, quiet};
+use crate::program::{Program, Side, output, poll_until};
 use crate::testbed::Testbed;
 
 /// The node, and the folder of its home and of the client's.
@@ -42,7 +42,7 @@ impl Peer {
             up.arg("--service").arg(&file);
         }
         let stop = command(levada, &far, &["stop"]);
-        let node = Program::start(testbed, Side::Far, quiet(up))?.with_stop_command(stop);
+        let node = Program::start_quiet(testbed, Side::Far, up)?.with_stop_command(stop);
         poll_until("the node", || {
             Ok(output(testbed, Side::Far, command(levada, &far, &["status"])).ok())
         })?;

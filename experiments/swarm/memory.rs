@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::part::memory;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
-use crate::program::{Program, Side};
+use crate::program::Program;
 use crate::testbed::Testbed;
 
 /// The experiment's name in rows.
@@ -61,10 +61,11 @@ fn measure(levada: &Path, mode: &str, length: u64) -> anyhow::Result<Vec<Measure
             home.join("config.toml"),
             "listen = '127.0.0.1:0'\nhttp = false\nannounce = false\n",
         )?;
-        let mut command = Command::new(levada);
-        command.args(words).env("LEVADA_HOME", &home).stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::null());
-        Program::start(&Testbed::Loopback, Side::Far, command)
+        let child = Testbed::Loopback.spawn_far(levada, |command| {
+            command.args(words).env("LEVADA_HOME", &home).stdin(Stdio::null());
+            command.stdout(Stdio::piped()).stderr(Stdio::null());
+        })?;
+        anyhow::Ok(Program::from(child))
     };
     let path = |path: &Path| path.to_str().map(str::to_owned).context("a path is not UTF-8");
     let sharing = Instant::now();

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::noise;
 use crate::binary;
 use crate::measuring::{Measuring, Outcome};
-use crate::program::{Program, Side};
+use crate::program::Program;
 use crate::sshd::Sshd;
 use crate::testbed::Testbed;
 
@@ -106,10 +106,11 @@ fn share(levada: &Path, folder: &Path, film: &Path) -> anyhow::Result<(Program, 
     fs::create_dir(&home)?;
     let config = "listen = '127.0.0.1:0'\nhttp = false\nannounce = false\n";
     fs::write(home.join("config.toml"), config)?;
-    let mut command = Command::new(levada);
-    command.arg("share").arg(film).arg("--foreground").env("LEVADA_HOME", &home);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut share = Program::start(&Testbed::Loopback, Side::Far, command)?;
+    let child = Testbed::Loopback.spawn_far(levada, |command| {
+        command.arg("share").arg(film).arg("--foreground").env("LEVADA_HOME", &home);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    })?;
+    let mut share = Program::from(child);
     let ticket = share.first_line(LIMIT).context("the node prints no ticket")?;
     Ok((share, ticket))
 }

@@ -10,7 +10,7 @@ use socket2::SockRef;
 
 use super::programs::Programs;
 use crate::process_tree::ProcessTree;
-use crate::program::{Program, Side, free, poll_until, quiet};
+use crate::program::{Program, Side, free, poll_until};
 use crate::testbed::Testbed;
 
 /// The length of a write and of a read, in bytes.
@@ -40,9 +40,10 @@ impl Tunnel {
         let listen = free(testbed, Side::Near)?;
         let (target, address) = testbed.listen()?;
         SockRef::from(&target).set_read_timeout(Some(LIMIT))?;
-        let command = quiet(programs.forward(listen, address));
-        let mut program = Program::start(testbed, Side::Near, command)?;
-        poll_until("the tunnel", || {
+        let command = programs.forward(listen, address);
+        let mut program = Program::start_quiet(testbed, Side::Near, command)?;
+        // Kept until it is forwarded: a forwarder may notice its end before.
+        let _near = poll_until("the tunnel", || {
             ensure!(program.is_running()?, "the program that forwards connections has ended");
             Ok(Side::Near.run(testbed, || TcpStream::connect(listen))?.ok())
         })?;
