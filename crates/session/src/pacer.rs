@@ -31,6 +31,8 @@ pub(crate) struct Pacer {
     /// The pacing rate in bytes per second, and since when it applies.
     paced: Option<(u64, Instant)>,
     slow: u8,
+    /// The rate fell while it was paced.
+    fell: bool,
 }
 
 impl Pacer {
@@ -41,8 +43,9 @@ impl Pacer {
             Some((pace, since)) => {
                 let slow = bytes.saturating_mul(10_000_000) < pace.saturating_mul(9 * micros);
                 self.slow = if slow { self.slow + 1 } else { 0 };
-                if self.slow == SLOW_SAMPLES || now.duration_since(since) > REMEASURE_AFTER {
-                    *self = Self::default();
+                let fell = self.slow == SLOW_SAMPLES;
+                if fell || now.duration_since(since) > REMEASURE_AFTER {
+                    *self = Self { fell: self.fell || fell, ..Self::default() };
                 }
             }
         }
@@ -59,6 +62,12 @@ impl Pacer {
             let rate = self.bytes.saturating_mul(1_000_000) / self.micros.max(1);
             self.paced = Some((rate / 100 * PACE_PERCENT, now));
         }
+    }
+
+    /// Whether congestion control has to look for the rate: it is not paced, or it fell while it was. A control that only reacts to loss
+    /// would let it fall again, if the network loses packets by itself.
+    pub(crate) fn probes(&self) -> bool {
+        self.fell || self.pace().is_none()
     }
 
     /// The pacing rate in bytes per second; `None` while the rate is measured, or if it is too high for pacing.
@@ -83,8 +92,10 @@ mod tests {
         feed(&mut pacer, SETTLING_SAMPLES, 900_000, now);
         feed(&mut pacer, MEASURED_SAMPLES - 1, 100_000, now);
         assert_eq!(pacer.pace(), None);
+        assert!(pacer.probes());
         feed(&mut pacer, 1, 100_000, now);
         assert_eq!(pacer.pace(), Some(970_000));
+        assert!(!pacer.probes());
         feed(&mut pacer, 200, 97_000, now);
         assert_eq!(pacer.pace(), Some(970_000));
     }
@@ -100,6 +111,7 @@ mod tests {
         assert_eq!(pacer.pace(), None);
         feed(&mut pacer, SETTLING_SAMPLES + MEASURED_SAMPLES, 80_000, now);
         assert_eq!(pacer.pace(), Some(776_000));
+        assert!(pacer.probes());
         feed(&mut pacer, 1, 77_600, now + REMEASURE_AFTER * 2);
         assert_eq!(pacer.pace(), None);
     }

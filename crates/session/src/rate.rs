@@ -90,6 +90,7 @@ impl Rate {
         if self.pacer.pace() != self.pace {
             self.pace = self.pacer.pace();
             transport.limit_rate(self.pace);
+            transport.probe(self.pacer.probes());
         }
     }
 

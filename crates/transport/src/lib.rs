@@ -24,6 +24,12 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         let _ = bytes_per_second;
     }
 
+    /// Whether congestion control looks for a higher rate; it does at first. While the rate is limited to less than the network carries, there is
+    /// none to find, and looking holds data back. A transport without a choice ignores it.
+    fn probe(&mut self, probes: bool) {
+        let _ = probes;
+    }
+
     /// Limits the bytes that the transport receives before they are read to `bytes`; `None` sets the limit of a peer that
     /// may use more memory. A transport whose limit is the system's ignores it. QUIC begins with 64 KiB.
     fn limit_unread(&mut self, bytes: Option<u32>) {

@@ -29,6 +29,8 @@ pub struct Tcp {
     progress: usize,
     /// Where writes end, while unsent bytes are limited.
     packets: Option<Packets>,
+    /// The congestion control that [`REACTING`] has replaced.
+    replaced: Option<Vec<u8>>,
 }
 
 /// Whether the socket takes bytes.
@@ -55,6 +57,11 @@ struct Packets {
     begun: usize,
 }
 
+/// Congestion controls that only react to loss, the better one first. The kernel may permit the second one only.
+const REACTING: [&[u8]; 2] = [b"cubic", b"reno"];
+/// Congestion controls whose name begins like this send next to nothing for 200 ms, once in ten seconds, to measure the round trip.
+const PROBING: &[u8] = b"bbr";
+
 /// The shortest pause of a refused sender.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause of a refused sender.
@@ -78,6 +85,7 @@ impl Tcp {
             pause: MIN_PAUSE,
             progress: 0,
             packets: None,
+            replaced: None,
         })
     }
 
@@ -180,6 +188,24 @@ impl Transport for Tcp {
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
         set_max_pacing_rate(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
     }
+
+    fn probe(&mut self, probes: bool) {
+        let socket = SockRef::from(&self.stream);
+        // Errors are ignored: the control stays as it is.
+        match self.replaced.take() {
+            Some(replaced) if probes => {
+                let _ = socket.set_tcp_congestion(&replaced);
+            }
+            None if !probes => {
+                let current = socket.tcp_congestion().unwrap_or_default();
+                let set = |control: &&[u8]| socket.set_tcp_congestion(control).is_ok();
+                if current.starts_with(PROBING) && REACTING.iter().any(set) {
+                    self.replaced = Some(current);
+                }
+            }
+            replaced => self.replaced = replaced,
+        }
+    }
 }
 
 impl AsyncRead for Tcp {
@@ -252,6 +278,33 @@ mod tests {
         // No packet ends within these bytes.
         assert_eq!(packets(472).whole(975), 0);
         assert_eq!(packets(1500).whole(100), 0);
+    }
+
+    #[tokio::test]
+    async fn only_a_control_that_probes_is_replaced_and_only_for_a_while() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for control in [b"bbr", &b"reno"[..]] {
+            let mut near = Tcp::new(TcpStream::connect(address).await.unwrap()).unwrap();
+            let name = |near: &Tcp| {
+                let name = SockRef::from(&near.stream).tcp_congestion().unwrap();
+                name.split(|byte| *byte == 0).next().unwrap().to_vec()
+            };
+            if SockRef::from(&near.stream).set_tcp_congestion(control).is_err() {
+                // Not every kernel has bbr, or permits it; then the system's stays.
+                assert_eq!(control, b"bbr");
+                continue;
+            }
+            for _ in 0..2 {
+                near.probe(false);
+                near.probe(false);
+                assert!(REACTING.contains(&&name(&near)[..]));
+                assert_eq!(name(&near) == control, control == b"reno");
+                near.probe(true);
+                near.probe(true);
+                assert_eq!(name(&near), control);
+            }
+        }
     }
 
     /// Writes until a write has been refused for 200 ms; returns how many bytes.
