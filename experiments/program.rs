@@ -190,7 +190,7 @@ pub fn poll_until<T>(
 }
 
 /// A free address of one end.
-pub fn free(testbed: &Testbed, side: Side) -> anyhow::Result<SocketAddr> {
+pub fn free_address(testbed: &Testbed, side: Side) -> anyhow::Result<SocketAddr> {
     let ip = match side {
         Side::Near => testbed.near_address(),
         Side::Far => testbed.far_address(),

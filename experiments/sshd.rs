@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::binary;
-use crate::program::{Program, Side, free, poll_until};
+use crate::program::{Program, Side, free_address, poll_until};
 use crate::testbed::Testbed;
 
 /// An `sshd` at the far end of a testbed.
@@ -27,7 +27,7 @@ impl Sshd {
             made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(folder.join(key));
             ensure!(made.status().context("run ssh-keygen")?.success(), "ssh-keygen makes no key");
         }
-        let address = free(testbed, Side::Far)?;
+        let address = free_address(testbed, Side::Far)?;
         let file = folder.join("sshd_config");
         fs::write(&file, configuration(folder, address))?;
         // sshd requires this folder when it runs as root.

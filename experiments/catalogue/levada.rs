@@ -13,6 +13,7 @@ use anyhow::{Context, ensure};
 
 use super::objects;
 use super::server::{Server, Start};
+use crate::program::{Side, free_address};
 use crate::testbed::Testbed;
 
 /// Its name in rows.
@@ -77,7 +78,7 @@ impl Levada {
             let error = String::from_utf8_lossy(&done.stderr);
             ensure!(done.status.success(), "{import:?} ended with {}: {error}", done.status);
         }
-        let address = super::free_address(testbed)?;
+        let address = free_address(testbed, Side::Far)?;
         let (http, listen) = (address.to_string(), SocketAddr::new(address.ip(), 0).to_string());
         let (path, all_cores) = (home.path().to_owned(), self.all_cores);
         let start = Start {

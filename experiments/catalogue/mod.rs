@@ -21,14 +21,12 @@ mod sweep;
 mod targets;
 mod wrk;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use levada_harness::Options;
 
 use crate::measuring::Outcome;
-use crate::testbed::Testbed;
 
 /// The experiment's name in rows.
 const NAME: &str = "catalogue/load";
@@ -83,10 +81,4 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 fn conclude(shared: &Options, outcome: Outcome) -> anyhow::Result<()> {
     outcome.conclude(shared, figures::draw, targets::table)
-}
-
-/// A free address of the far end.
-fn free_address(testbed: &Testbed) -> anyhow::Result<SocketAddr> {
-    let (_, address) = testbed.listen()?;
-    Ok(address)
 }

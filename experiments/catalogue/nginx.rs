@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::objects::{Bodies, Object};
 use super::server::{Server, Start};
 use crate::binary;
+use crate::program::{Side, free_address};
 use crate::testbed::Testbed;
 
 /// Its name in rows.
@@ -61,7 +62,7 @@ fn start(
     folder: tempfile::TempDir,
     configuration: &str,
 ) -> anyhow::Result<Server> {
-    let address = super::free_address(testbed)?;
+    let address = free_address(testbed, Side::Far)?;
     let path = folder.path().to_owned();
     fs::write(path.join("nginx.conf"), configuration)?;
     fs::write(path.join("listen.conf"), format!("listen {address} backlog=4096;\n"))?;

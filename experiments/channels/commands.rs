@@ -117,7 +117,7 @@ fn transfers<'a>(
     direction: &str,
     length: u64,
 ) -> anyhow::Result<Vec<Case<'a>>> {
-    let direction = if direction == "down" { Direction::Down } else { Direction::Up };
+    let direction = if direction == DIRECTIONS[0] { Direction::Down } else { Direction::Up };
     let case = |(subject, programs): &'a (&'static str, Programs)| {
         let tunnel = Tunnel::start(testbed, programs)?;
         Ok(Case::new(*subject, move || {

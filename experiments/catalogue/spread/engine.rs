@@ -12,8 +12,8 @@ use async_nats::jetstream;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use super::super::free_address;
 use crate::binary;
+use crate::program::{Side, free_address};
 use crate::testbed::Testbed;
 
 /// How many servers keep each change.
@@ -36,7 +36,7 @@ impl Engine {
     pub fn start() -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let free = |_| anyhow::Ok(free_address(&Testbed::Loopback)?.port());
+        let free = |_| anyhow::Ok(free_address(&Testbed::Loopback, Side::Far)?.port());
         let ports = (0..2 * SERVERS).map(free).collect::<anyhow::Result<Vec<_>>>()?;
         let mut engine = Self { folder, ports, servers: Vec::new(), runtime };
         for number in 0..SERVERS {

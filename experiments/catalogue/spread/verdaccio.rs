@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::super::free_address;
 use super::super::objects::{Bodies, Object};
 use super::super::server::{Server, Start};
 use crate::binary;
+use crate::program::{Side, free_address};
 use crate::testbed::Testbed;
 
 /// Its name in rows.
@@ -31,7 +31,7 @@ const ARCHIVE: &str = "runtime-1.0.0.tgz";
 pub fn start(testbed: &Testbed) -> anyhow::Result<Option<Server>> {
     let Some(program) = program() else { return Ok(None) };
     let folder = tempfile::tempdir()?;
-    let (path, address) = (folder.path().to_owned(), free_address(testbed)?);
+    let (path, address) = (folder.path().to_owned(), free_address(testbed, Side::Far)?);
     fs::write(path.join("config.yaml"), CONFIGURATION)?;
     write_package(&path.join("storage"))?;
     let start = Start {

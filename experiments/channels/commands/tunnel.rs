@@ -10,7 +10,7 @@ use socket2::SockRef;
 
 use super::programs::Programs;
 use crate::process_tree::ProcessTree;
-use crate::program::{Program, Side, free, poll_until};
+use crate::program::{Program, Side, free_address, poll_until};
 use crate::testbed::Testbed;
 
 /// The length of a write and of a read, in bytes.
@@ -37,7 +37,7 @@ pub struct Tunnel {
 impl Tunnel {
     /// Starts the program, and waits until it forwards connections.
     pub fn start(testbed: &Testbed, programs: &Programs) -> anyhow::Result<Self> {
-        let listen = free(testbed, Side::Near)?;
+        let listen = free_address(testbed, Side::Near)?;
         let (target, address) = testbed.listen()?;
         SockRef::from(&target).set_read_timeout(Some(LIMIT))?;
         let command = programs.forward(listen, address);

@@ -19,7 +19,7 @@ use super::server::{Observe, SIZE, Server};
 use crate::binary;
 use crate::channels::ends::block_on;
 use crate::channels::peer::Peer;
-use crate::program::{Program, Side, free, output, poll_until, quiet};
+use crate::program::{Program, Side, free_address, output, poll_until, quiet};
 use crate::testbed::Testbed;
 
 /// The required programs and their Debian packages.
@@ -174,7 +174,7 @@ fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let observed = Rc::new(Server::start(testbed, Side::Far, Observe::Drawing)?);
     let hidden = Server::start(testbed, Side::Near, Observe::Nothing)?;
     let (near, far) = (private_folder()?, private_folder()?);
-    let (address, socket) = (free(testbed, Side::Near)?, near.path().join("xpra"));
+    let (address, socket) = (free_address(testbed, Side::Near)?, near.path().join("xpra"));
     let screen = Screen::new(hidden.display.clone(), None);
     let mut serve = tools.program.serve(&screen, &socket, near.path(), false);
     serve.arg(format!("--bind-tcp={address}"));
@@ -224,7 +224,7 @@ fn barrier(testbed: &Testbed) -> anyhow::Result<Setup> {
     let text =
         "section: screens\n a:\n b:\nend\nsection: links\n a:\n  right = b\n b:\n  left = a\nend\n";
     std::fs::write(&config, text)?;
-    let address = free(testbed, Side::Near)?.to_string();
+    let address = free_address(testbed, Side::Near)?.to_string();
     let program = |name: &str, words: &[&str], display: &str| {
         let mut command = Command::new(name);
         command.args(["-f", "--disable-crypto", "--display", display]).args(words);
