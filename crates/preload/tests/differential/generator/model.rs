@@ -41,6 +41,8 @@ pub struct Epoll {
     pub members: Vec<String>,
     /// Another instance is in it.
     pub outer: bool,
+    /// A slot was registered with EPOLLET.
+    pub edges: bool,
 }
 
 impl Connection {

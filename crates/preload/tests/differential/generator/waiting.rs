@@ -33,7 +33,8 @@ impl Generator {
         self.call(process, format!("ctl {epoll} add {slot} in{mode}"));
         let members = vec![slot.to_owned()];
         let (process, slot) = (process.to_owned(), epoll.clone());
-        self.epolls.push(super::Epoll { process, slot, members, outer: false });
+        let edges = mode == "+et";
+        self.epolls.push(super::Epoll { process, slot, members, outer: false, edges });
         (format!("wait {form} {epoll} {timeout} 16"), false)
     }
 
