@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Notified when the connection is evicted.
+    /// What aborts the connection's task when it is evicted.
     pub fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.permit.activity)
     }
@@ -263,8 +263,8 @@ impl Connection {
     }
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
-        self.permit.set_idle();
         let (now, timeouts) = (Instant::now(), self.site.config.timeouts);
+        self.permit.set_idle(now.into_std());
         if self.end == 0 && self.request_until.is_none() && self.body_reader.is_none() {
             self.set_busy(false);
             deadline.set(now + timeouts.idle);

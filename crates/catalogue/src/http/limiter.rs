@@ -61,7 +61,7 @@ impl ConnectionLimiter {
 
     /// A permit for a connection of `source`: a reserved one if no other is available.
     pub fn acquire(self: &Arc<Self>, source: IpAddr) -> ConnectionPermit {
-        let activity = Activity::new(self.now());
+        let activity = Activity::new(self.since_start(Instant::now()));
         self.try_acquire(source, &activity).unwrap_or_else(|| {
             let mut pools = self.lock();
             let id = pools.new_id();
@@ -108,8 +108,10 @@ impl ConnectionLimiter {
         Some(ConnectionPermit { limiter, id, is_reserved: false, source, activity })
     }
 
-    fn now(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+    /// A time in milliseconds since the start, plus one.
+    fn since_start(&self, time: Instant) -> u64 {
+        let since = time.saturating_duration_since(self.started);
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     fn lock(&self) -> MutexGuard<'_, Pools> {
@@ -140,10 +142,10 @@ impl ConnectionPermit {
         self.activity.idle_since.store(0, Ordering::Relaxed);
     }
 
-    /// Marks the connection as idle, from now on if it was busy.
-    pub fn set_idle(&self) {
+    /// Marks the connection as idle, from `now` on if it was busy.
+    pub fn set_idle(&self, now: Instant) {
         if self.activity.idle_since.load(Ordering::Relaxed) == 0 {
-            self.activity.idle_since.store(self.limiter.now(), Ordering::Relaxed);
+            self.activity.idle_since.store(self.limiter.since_start(now), Ordering::Relaxed);
         }
     }
 }
@@ -183,7 +185,7 @@ mod tests {
         assert!(fourth.is_reserved() && !held.iter().any(is_evicted));
         assert!(!limiter.acquire(source(2)).is_reserved());
         // An idle one is evicted for another of the same source.
-        held[1].set_idle();
+        held[1].set_idle(Instant::now());
         let fifth = limiter.acquire(source(1));
         assert!(!fifth.is_reserved() && is_evicted(&held[1]));
         held.remove(0);
@@ -206,6 +208,24 @@ mod tests {
         many.iter().for_each(ConnectionPermit::set_busy);
         let new = limiter.acquire(source(4));
         assert!(!new.is_reserved() && is_evicted(&many[0]) && !is_evicted(&few));
+    }
+
+    #[tokio::test]
+    async fn an_evicted_connection_ends_also_if_its_task_is_spawned_later() {
+        for is_spawned_first in [true, false] {
+            let limiter = ConnectionLimiter::new(1, 1);
+            let first = limiter.acquire(source(1));
+            let task = tokio::spawn(std::future::pending::<()>());
+            if is_spawned_first {
+                first.activity.spawned(task.abort_handle());
+            }
+            let second = limiter.acquire(source(1));
+            assert!(is_evicted(&first) && !is_evicted(&second));
+            if !is_spawned_first {
+                first.activity.spawned(task.abort_handle());
+            }
+            assert!(task.await.unwrap_err().is_cancelled());
+        }
     }
 
     #[tokio::test]
@@ -245,7 +265,9 @@ mod tests {
                         drop(held.swap_remove(usize::from(*which) % held.len()))
                     }
                     1 if !held.is_empty() => held[usize::from(*which) % held.len()].set_busy(),
-                    2 if !held.is_empty() => held[usize::from(*which) % held.len()].set_idle(),
+                    2 if !held.is_empty() => {
+                        held[usize::from(*which) % held.len()].set_idle(Instant::now())
+                    }
                     _ => held.push(limiter.acquire(source(which % 3))),
                 }
                 let pools = limiter.lock();

@@ -122,13 +122,7 @@ fn start(
             None => return,
         },
     };
-    connections.spawn(async move {
-        tokio::select! {
-            biased;
-            () = activity.evicted() => {}
-            () = pending.run() => {}
-        }
-    });
+    activity.spawned(connections.spawn(pending.run()));
 }
 
 /// A connection that needs a task.

@@ -3,28 +3,48 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 /// The state that a connection shares with the limiter.
 pub(in crate::http) struct Activity {
     /// Since when the connection is idle, in milliseconds since the server started, plus one; 0 while it is busy.
     pub(super) idle_since: AtomicU64,
-    /// Notified when the connection is evicted.
-    evicted: Notify,
+    task: Mutex<Task>,
+}
+
+/// The task of a connection.
+enum Task {
+    /// None is spawned yet.
+    None,
+    Spawned(AbortHandle),
+    /// The connection is evicted: its task is aborted.
+    Evicted,
 }
 
 impl Activity {
     /// The state of a connection that is idle since `idle_since`.
     pub(super) fn new(idle_since: u64) -> Arc<Self> {
-        Arc::new(Self { idle_since: AtomicU64::new(idle_since), evicted: Notify::new() })
+        Arc::new(Self { idle_since: AtomicU64::new(idle_since), task: Mutex::new(Task::None) })
     }
 
-    /// Returns when the connection is evicted.
-    pub async fn evicted(&self) {
-        self.evicted.notified().await;
+    /// The connection has a task: it is aborted if the connection is evicted, or was. So a connection that is served need not look
+    /// whether it is evicted.
+    pub fn spawned(&self, task: AbortHandle) {
+        let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Task::Evicted => task.abort(),
+            _ => *known = Task::Spawned(task),
+        }
+    }
+
+    fn evict(&self) {
+        let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Task::Spawned(task) = std::mem::replace(&mut *known, Task::Evicted) {
+            task.abort();
+        }
     }
 }
 
@@ -86,7 +106,7 @@ impl Pool {
             None
         };
         let Some(held) = candidate.and_then(|id| self.remove(id)) else { return false };
-        held.activity.evicted.notify_one();
+        held.activity.evict();
         true
     }
 
