@@ -1,11 +1,13 @@
 //! A forwarded connection, and bytes through it.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use socket2::SockRef;
 
 use super::programs::Programs;
@@ -39,15 +41,23 @@ impl Tunnel {
     pub fn start(testbed: &Testbed, programs: &Programs) -> anyhow::Result<Self> {
         let listen = free_address(testbed, Side::Near)?;
         let (target, address) = testbed.listen()?;
-        SockRef::from(&target).set_read_timeout(Some(LIMIT))?;
+        target.set_nonblocking(true)?;
         let command = programs.forward(listen, address);
         let mut program = Program::start_quiet(testbed, Side::Near, command)?;
-        // Kept until it is forwarded: a forwarder may notice its end before.
-        let _near = poll_until("the tunnel", || {
+        let mut near = None;
+        poll_until("the tunnel", || {
             ensure!(program.is_running()?, "the program that forwards connections has ended");
-            Ok(Side::Near.run(testbed, || TcpStream::connect(listen))?.ok())
+            // A forwarder that has no far end yet refuses connections, or resets them.
+            if !near.as_ref().is_some_and(is_open) {
+                near = Side::Near.run(testbed, || TcpStream::connect(listen))?.ok();
+            }
+            match target.accept() {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+                accepted => Ok(Some(accepted?)),
+            }
         })?;
-        target.accept().context("accept the first forwarded connection")?;
+        target.set_nonblocking(false)?;
+        SockRef::from(&target).set_read_timeout(Some(LIMIT))?;
         Ok(Self { program, listen, target })
     }
 
@@ -83,6 +93,12 @@ impl Tunnel {
             Ok(seconds)
         })
     }
+}
+
+/// Whether the other end has not closed a connection through which nothing comes.
+fn is_open(socket: &TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    matches!(rustix::net::recv(socket, &mut [0], flags), Err(Errno::AGAIN))
 }
 
 /// Sends so many bytes, and closes the connection.
