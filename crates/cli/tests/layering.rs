@@ -21,7 +21,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("preload", "ring"),
     ("session", "core channel transport"),
     ("discovery", "core"),
-    ("swarm", "core capability session"),
+    ("swarm", "core session"),
     ("database", ""),
     ("service", "core capability session"),
     ("client", "core capability channel transport session discovery database service"),

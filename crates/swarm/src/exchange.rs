@@ -105,7 +105,7 @@ impl Exchange {
         for index in 0..geometry.chunks() {
             all.insert(index);
         }
-        let given = Some(Given::new(geometry.chunks()));
+        let given = Some(Given::new());
         Self { given, ..Self::new(geometry, all, random) }
     }
 

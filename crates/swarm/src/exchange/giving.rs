@@ -39,7 +39,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    pub(crate) fn new(_chunks: u32) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             next: 0,
             again: VecDeque::new(),

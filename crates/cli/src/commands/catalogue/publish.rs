@@ -26,7 +26,7 @@ use crate::progress::Progress;
 ///
 /// Versions are immutable: publishing identical content again succeeds, and other content under the same version is
 /// refused. An interrupted upload to a running node is resumed if it is repeated within ten minutes. A version that
-/// cannot be shown to reTHINK clients under /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
+/// cannot be shown as a whole to reTHINK clients under /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
 /// the next one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -74,7 +74,7 @@ pub async fn publish(arguments: Publish) -> Outcome {
     let warning = rethink_problem(&draft);
     if let Some(warning) = &warning {
         output::note(format_args!(
-            "warning: it will not be shown under /.well-known/: {}",
+            "warning: /.well-known/ will not show all of it: {}",
             plain(warning)
         ));
     }
