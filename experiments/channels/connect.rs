@@ -139,10 +139,10 @@ fn measured(
     let count = plan.all();
     let timings = match subject {
         Subject::Levada(framing) => {
-            dial::run(testbed, plan, &levada::Levada::new(framing, count, resumed)?)?
+            dial::run(testbed, plan, levada::Levada::new(framing, count, resumed)?)?
         }
-        Subject::Rustls => dial::run(testbed, plan, &tls::Tls::new(count, resumed)?)?,
-        Subject::Tcp => dial::run(testbed, plan, &tcp::Tcp)?,
+        Subject::Rustls => dial::run(testbed, plan, tls::Tls::new(count, resumed)?)?,
+        Subject::Tcp => dial::run(testbed, plan, tcp::Tcp)?,
     };
     let microseconds = |time: Duration| time.as_secs_f64() * 1e6;
     Ok(vec![

@@ -124,7 +124,15 @@ fn end<T>(
     }
 }
 
-/// Runs an end's task on a new single-threaded runtime.
+/// Runs an end as a task of a new single-threaded runtime, as programs run their connections. What [`block_on`] runs is woken
+/// through a file descriptor instead, once more for each task that it waits for.
+pub fn run_task<T: Send + 'static>(
+    end: impl Future<Output = anyhow::Result<T>> + Send + 'static,
+) -> anyhow::Result<T> {
+    block_on(async { tokio::spawn(end).await.context("an end's task failed")? })
+}
+
+/// Runs an end on a new single-threaded runtime.
 pub fn block_on<T>(task: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let limited = async { tokio::time::timeout(LIMIT, task).await };

@@ -118,6 +118,9 @@ impl Connection {
             }
             self.mux.flush(&mut self.tls);
         }
+        if !self.tls.is_established() && self.tls.pending() > 0 {
+            self.liveness.on_flight(now);
+        }
         self.tls.transmit(out);
         self.mux.transmitted();
     }
@@ -170,7 +173,8 @@ impl Connection {
         self.tls.resumed()
     }
 
-    /// The smoothed round-trip time; None before the first answer to a PING.
+    /// The smoothed round-trip time; before the first answer to a PING that of the handshake, which includes cryptography.
+    /// None before the handshake is complete.
     pub fn rtt(&self) -> Option<Duration> {
         self.liveness.rtt()
     }

@@ -36,6 +36,10 @@ pub(crate) struct Liveness {
     ping: Ping,
     /// The number of the latest PING.
     token: u64,
+    /// When the last flight of the handshake left that the peer has not answered.
+    flight: Option<Instant>,
+    /// How long the peer took to answer a flight: the round trip, and its cryptography.
+    handshake_rtt: Option<Duration>,
     rtt: Option<Duration>,
 }
 
@@ -48,6 +52,8 @@ impl Liveness {
             keep_alive: options.keep_alive,
             ping: Ping::Idle,
             token: 0,
+            flight: None,
+            handshake_rtt: None,
             rtt: None,
         }
     }
@@ -57,9 +63,19 @@ impl Liveness {
         self.last_record = now;
     }
 
-    /// The smoothed round-trip time (RFC 6298 section 2).
+    /// The smoothed round-trip time (RFC 6298 section 2); before the first PONG, the handshake's.
     pub(crate) fn rtt(&self) -> Option<Duration> {
-        self.rtt
+        self.rtt.or(self.handshake_rtt)
+    }
+
+    /// A flight of the handshake was sent.
+    pub(crate) fn on_flight(&mut self, now: Instant) {
+        self.flight = Some(now);
+    }
+
+    /// The peer's last flight was received.
+    pub(crate) fn on_established(&mut self, now: Instant) {
+        self.handshake_rtt = self.flight.map(|sent| now.saturating_duration_since(sent));
     }
 
     /// Schedules a PING, unless one is scheduled or unanswered.

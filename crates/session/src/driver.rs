@@ -227,7 +227,8 @@ impl Driver {
                 return Progress::Moved;
             }
             drop(state);
-            if self.armed != Some(next) {
+            // A timer that runs out early costs less than one that is set anew after each record.
+            if self.armed.is_none_or(|armed| next < armed) {
                 self.armed = Some(next);
                 self.timer.as_mut().reset(next.into());
             }

@@ -23,6 +23,8 @@ const MIN_SAMPLE: Duration = Duration::from_millis(100);
 pub(crate) struct Rate {
     since: Instant,
     bytes: u64,
+    /// The bytes of all samples. Below [`UNSENT_FLOOR`] no limit is needed, and a short connection does without the calls.
+    total: u64,
     bytes_per_second: u64,
     /// The transport was full during this sample, so the sample measures its capacity.
     full: bool,
@@ -39,6 +41,7 @@ impl Rate {
         Self {
             since: Instant::now(),
             bytes: 0,
+            total: 0,
             bytes_per_second: 0,
             full: false,
             best: 0,
@@ -57,6 +60,7 @@ impl Rate {
     /// The transport accepted `length` bytes.
     pub(crate) fn on_sent(&mut self, length: usize, rtt: Option<Duration>) {
         self.bytes += length as u64;
+        self.total += length as u64;
         let elapsed = self.since.elapsed();
         if elapsed < MIN_SAMPLE.max(rtt.unwrap_or_default()) {
             return;
@@ -96,7 +100,7 @@ impl Rate {
 
     /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter, or the pacing rate at all.
     pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, interactive: bool) {
-        let wanted = interactive.then(|| {
+        let wanted = (interactive && self.total >= UNSENT_FLOOR).then(|| {
             let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
             let times = if self.plateau < PLATEAU_SAMPLES { STARTUP_FACTOR } else { 1 };
             u32::try_from(bytes.max(UNSENT_FLOOR).saturating_mul(times)).unwrap_or(u32::MAX)

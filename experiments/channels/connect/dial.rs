@@ -1,6 +1,7 @@
 //! Sequential connections: the time of each to its first reply, and the CPU time of all.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
@@ -10,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
 
-use crate::channels::ends::{block_on, both};
+use crate::channels::ends::{both, run_task};
 use crate::testbed::Testbed;
 
 /// The request and the reply, as long as a short control message.
@@ -19,19 +20,23 @@ pub const MESSAGE: [u8; 32] = [7; 32];
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both ends of a way to connect.
-pub trait Dial: Sync {
+pub trait Dial: Send + Sync + 'static {
     /// The client's open connection.
-    type Open;
+    type Open: Send;
 
     /// Connects, sends [`MESSAGE`] as early as the protocol allows, and waits for the first byte of the reply. `number`
     /// counts the connections from 0.
-    async fn dial(&self, number: usize, address: SocketAddr) -> anyhow::Result<Self::Open>;
+    fn dial(
+        &self,
+        number: usize,
+        address: SocketAddr,
+    ) -> impl Future<Output = anyhow::Result<Self::Open>> + Send;
 
     /// Closes what [`Self::dial`] opened.
-    async fn close(&self, open: Self::Open) -> anyhow::Result<()>;
+    fn close(&self, open: Self::Open) -> impl Future<Output = anyhow::Result<()>> + Send;
 
     /// Serves an accepted socket until the connection is closed.
-    async fn serve(&self, socket: TcpStream) -> anyhow::Result<()>;
+    fn serve(&self, socket: TcpStream) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
 /// The number of connections, and the pause between them.
@@ -63,17 +68,18 @@ pub struct Timings {
 }
 
 /// Makes the connections of `plan` one after the other.
-pub fn run(testbed: &Testbed, plan: Plan, subject: &impl Dial) -> anyhow::Result<Timings> {
+pub fn run(testbed: &Testbed, plan: Plan, subject: impl Dial) -> anyhow::Result<Timings> {
     let (listener, address) = testbed.listen()?;
     let (end, ended) = oneshot::channel();
-    let finished = &Semaphore::new(0);
+    let (subject, finished) = (Arc::new(subject), Arc::new(Semaphore::new(0)));
     let near = || {
         // Dropped when the near end ends, also by an error.
         let _end: oneshot::Sender<()> = end;
-        block_on(run_client(plan, subject, address, finished))
+        run_task(run_client(plan, subject.clone(), address, finished.clone()))
     };
     let far = || {
-        let served = block_on(run_server(plan, subject, (listener, ended), finished));
+        let served =
+            run_task(run_server(plan, subject.clone(), (listener, ended), finished.clone()));
         if served.is_err() {
             // Wakes the near end, which would wait for a failed server.
             finished.close();
@@ -87,9 +93,9 @@ pub fn run(testbed: &Testbed, plan: Plan, subject: &impl Dial) -> anyhow::Result
 
 async fn run_client(
     plan: Plan,
-    subject: &impl Dial,
+    subject: Arc<impl Dial>,
     address: SocketAddr,
-    finished: &Semaphore,
+    finished: Arc<Semaphore>,
 ) -> anyhow::Result<(Histogram<u64>, Duration)> {
     let mut times = Histogram::new(3)?;
     let mut before = Duration::ZERO;
@@ -113,9 +119,9 @@ async fn run_client(
 
 async fn run_server(
     plan: Plan,
-    subject: &impl Dial,
+    subject: Arc<impl Dial>,
     (listener, mut ended): (std::net::TcpListener, oneshot::Receiver<()>),
-    finished: &Semaphore,
+    finished: Arc<Semaphore>,
 ) -> anyhow::Result<Duration> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
@@ -128,7 +134,7 @@ async fn run_server(
             accepted = listener.accept() => accepted?.0,
             _ = &mut ended => bail!("the client ended early"),
         };
-        subject.serve(with_nodelay(socket)?).await?;
+        subject.serve(socket).await?;
         finished.add_permits(1);
     }
     pause(plan).await;

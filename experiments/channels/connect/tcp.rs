@@ -25,7 +25,8 @@ impl Dial for Tcp {
         Ok(())
     }
 
-    async fn serve(&self, mut socket: TcpStream) -> anyhow::Result<()> {
+    async fn serve(&self, socket: TcpStream) -> anyhow::Result<()> {
+        let mut socket = with_nodelay(socket)?;
         let mut message = MESSAGE;
         socket.read_exact(&mut message).await?;
         socket.write_all(&message).await?;

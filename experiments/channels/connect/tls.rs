@@ -57,7 +57,8 @@ impl Dial for Tls {
     }
 
     async fn serve(&self, socket: TcpStream) -> anyhow::Result<()> {
-        let mut stream = TlsAcceptor::from(self.keys.server.clone()).accept(socket).await?;
+        let mut stream =
+            TlsAcceptor::from(self.keys.server.clone()).accept(with_nodelay(socket)?).await?;
         let mut message = MESSAGE;
         stream.read_exact(&mut message).await?;
         stream.write_all(&message).await?;

@@ -23,7 +23,7 @@ impl Connection {
             self.liveness.on_record(now);
             match self.tls.receive(record)? {
                 Received::Handled => {}
-                Received::Established => self.on_established(),
+                Received::Established => self.on_established(now),
                 Received::Data(content) => self.on_frames(now, content)?,
                 Received::Closed => self.on_end(),
             }
@@ -32,13 +32,18 @@ impl Connection {
         Ok(input.len())
     }
 
-    fn on_established(&mut self) {
+    fn on_established(&mut self, now: Instant) {
+        self.liveness.on_established(now);
+        self.mux.path().rtt = self.liveness.rtt();
         if self.client {
             self.send_hello();
+            // The answer shares a record with the peer's HELLO. A PING of the server would need a packet of its own for the
+            // answer, so the server goes by the handshake until it grants more credit.
+            self.liveness.request_ping();
         }
     }
 
-    /// Writes the first frame of this side, and a PING that measures the round trip.
+    /// Writes the first frame of this side.
     fn send_hello(&mut self) {
         let block = match self.tls.framing() {
             Framing::Auto => 0,
@@ -46,7 +51,6 @@ impl Connection {
         };
         let (min, max) = (u64::from(*WIRE_VERSIONS.start()), u64::from(*WIRE_VERSIONS.end()));
         put_control(&mut self.tls, &Frame::Hello { min, max, block });
-        self.liveness.request_ping();
         self.mux.push_event(Event::Connected);
     }
 

@@ -27,6 +27,15 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Lends the read buffer of this thread.
+pub(super) fn with_read_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
+    let mut buffer = READ_BUFFER.take();
+    buffer.resize(FIRST_READ, 0);
+    let result = read(&mut buffer);
+    READ_BUFFER.set(buffer);
+    result
+}
+
 impl Driver {
     pub(super) fn poll_input(&mut self, cx: &mut Context<'_>) -> Progress {
         if self.account.is_some() && !self.can_read() {
@@ -50,24 +59,22 @@ impl Driver {
 
     /// Reads into the buffer of this thread, and takes a buffer of its own if the peer needs one.
     fn poll_thread_buffer(&mut self, cx: &mut Context<'_>) -> Progress {
-        let mut input = READ_BUFFER.take();
-        input.resize(FIRST_READ, 0);
-        let mut buffer = ReadBuf::new(&mut input);
-        let progress = match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
-            Poll::Pending => Progress::Waiting,
-            Poll::Ready(Ok(())) => {
-                let length = buffer.filled().len();
-                self.read += length;
-                if length == 0 {
-                    self.transport_ended()
-                } else {
-                    self.deliver_first(&mut input[..length])
+        with_read_buffer(|input| {
+            let mut buffer = ReadBuf::new(input);
+            match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
+                Poll::Pending => Progress::Waiting,
+                Poll::Ready(Ok(())) => {
+                    let length = buffer.filled().len();
+                    self.read += length;
+                    if length == 0 {
+                        self.transport_ended()
+                    } else {
+                        self.deliver_first(&mut input[..length])
+                    }
                 }
+                Poll::Ready(Err(error)) => self.transport_failed(&error),
             }
-            Poll::Ready(Err(error)) => self.transport_failed(&error),
-        };
-        READ_BUFFER.set(input);
-        progress
+        })
     }
 
     /// Passes `bytes` to the channel, for a connection without a read buffer.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::input::FIRST_READ;
+use super::input::with_read_buffer;
 use super::{Driver, Progress, ROUNDS};
 
 /// How long the transport may take to accept the next bytes of an ended connection, and the peer to end it.
@@ -42,11 +42,14 @@ impl Driver {
 
     /// Reads and discards until the peer ends the transport.
     fn poll_discard(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        self.input.resize(FIRST_READ.max(self.input.len()), 0);
         for _ in 0..ROUNDS {
-            let mut buffer = ReadBuf::new(&mut self.input);
-            match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() && Instant::now() < until => {}
+            let transport = Pin::new(&mut self.transport);
+            let read = with_read_buffer(|buffer| {
+                let mut buffer = ReadBuf::new(buffer);
+                transport.poll_read(cx, &mut buffer).map_ok(|()| buffer.filled().len())
+            });
+            match read {
+                Poll::Ready(Ok(length)) if length > 0 && Instant::now() < until => {}
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return self.poll_until(until, cx),
             }
