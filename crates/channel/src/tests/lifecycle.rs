@@ -51,6 +51,20 @@ fn data_travels_with_the_clients_first_flight() {
 }
 
 #[test]
+fn both_ends_know_the_round_trip_and_the_client_sends_no_packet_for_it() {
+    let mut pair = Endpoints::new().pair(Options::default(), Options::default());
+    while pair.server.connection.rtt().is_none() {
+        assert!(pair.step());
+    }
+    let sent = pair.client.sent;
+    pair.connect();
+    assert_eq!(pair.client.sent, sent);
+    for end in [&pair.client, &pair.server] {
+        assert_eq!(end.connection.rtt(), Some(2 * pair.delay));
+    }
+}
+
+#[test]
 fn the_client_sends_nothing_of_itself_to_a_wrong_server() {
     let endpoints = Endpoints::new();
     let mut pair = endpoints.pair(Options::default(), Options::default());
