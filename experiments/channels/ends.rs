@@ -124,8 +124,8 @@ fn end<T>(
     }
 }
 
-/// Runs an end as a task of a new single-threaded runtime, as programs run their connections. What [`block_on`] runs is woken
-/// through a file descriptor instead, once more for each task that it waits for.
+/// Runs an end as a task of a new single-threaded runtime, as servers run their connections. When another task wakes the future of
+/// [`block_on`], the runtime asks the kernel for events first, which is a system call more.
 pub fn run_task<T: Send + 'static>(
     end: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {

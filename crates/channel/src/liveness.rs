@@ -36,9 +36,9 @@ pub(crate) struct Liveness {
     ping: Ping,
     /// The number of the latest PING.
     token: u64,
-    /// When the last flight of the handshake left that the peer has not answered.
+    /// When this side sent its last flight of the handshake.
     flight: Option<Instant>,
-    /// How long the peer took to answer a flight: the round trip, and its cryptography.
+    /// From that flight to the peer's last one: the round trip, and the peer's cryptography.
     handshake_rtt: Option<Duration>,
     rtt: Option<Duration>,
 }
