@@ -19,8 +19,6 @@ use crate::state::{Offer, Placed, State};
 
 /// Clients at a time. Further ones are closed, and stay on TCP.
 const CLIENTS: usize = 4096;
-/// Requests that are read at a time from a client whose offer matches: it may have taken it back.
-const SETTLE: usize = 1024;
 /// Ended processes whose records are kept for the runs that are watched. The oldest are dropped.
 const KEPT: usize = 1024;
 
@@ -163,10 +161,7 @@ impl Clients {
                 true
             }
             Received::Withdraw { connection } => {
-                let offer = Offer { client, connection };
-                self.state.withdraw(offer);
-                // The process waits for this: the offered socket is closed by now.
-                self.refuse(offer, Refusal::NoPeer);
+                self.state.withdraw(Offer { client, connection });
                 true
             }
         }
@@ -200,19 +195,20 @@ impl Clients {
         }
     }
 
-    /// Reads what the client of a matching offer has sent. The addresses of a closed connection can be used again at once; but
-    /// a client takes its offer back, or ends, before it closes the socket. A matching offer is therefore of this connection
-    /// if neither was received by now.
+    /// Removes offers of the other end that no longer hold. The addresses of a closed connection can be used again at once; but a
+    /// process removes the name of an offer from its records before it closes the socket, or ends.
     fn settle(&mut self, client: u32, endpoints: &Endpoints) {
         while let Some(other) = self.state.counterpart(endpoints) {
-            // The requests of one client are handled in their order.
             let Some(connection) = self.connections.get_mut(&other.client) else { return };
-            if other.client == client {
-                return;
+            if other.client != client {
+                // The requests of one client are handled in their order.
+                connection.read(BATCH);
+                self.unhandled.push_back(other.client);
             }
-            connection.read(SETTLE);
-            self.unhandled.push_back(other.client);
-            if !connection.ended && !connection.withdraws(other.connection) {
+            let process = connection.process.as_ref().filter(|_| !connection.ended);
+            if process
+                .is_some_and(|process| records::holds(&*process.shown.records, other.connection))
+            {
                 return;
             }
             self.state.withdraw(other);

@@ -101,12 +101,6 @@ impl Connection {
         !self.ended
     }
 
-    /// Whether the client takes back a connection by a request that was read and not handled yet.
-    pub fn withdraws(&self, number: u64) -> bool {
-        let is_withdrawal = |request: &Received| matches!(request, Received::Withdraw { connection } if *connection == number);
-        self.inbox.iter().any(is_withdrawal)
-    }
-
     /// Sends a message, after those that wait. `false` if it is dropped: the client does not read, or no more descriptors can
     /// be on their way.
     pub fn respond(&mut self, message: Outgoing) -> bool {

@@ -15,6 +15,8 @@ use rustix::net::{
     socket_with,
 };
 
+use crate::packet::show_senders;
+
 /// How long the lock is waited for while no monitor accepts connections: the one that has it is starting or ending.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause until the lock is tried again.
@@ -70,6 +72,7 @@ impl Listener {
         let locked = lock_unless_running(&lock, path)?;
         remove_socket(path)?;
         let socket = open_socket(path).map_err(failed("listen at", path))?;
+        show_senders(&socket).map_err(failed("listen at", path))?;
         Ok(Self { socket, path: path.to_owned(), lock, _locked: locked })
     }
 

@@ -1,16 +1,18 @@
 //! Packets with descriptors on a Unix socket (SOCK_SEQPACKET). No call blocks unless its flags say so.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use levada_ring::wire::{LENGTH, WAKING};
 use rustix::cmsg_space;
-use rustix::io::{Errno, retry_on_intr};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use uapi::c::{
+    EAGAIN, EINTR, MSG_CTRUNC, MSG_TRUNC, SCM_CREDENTIALS, SCM_RIGHTS, SO_PASSCRED, SOL_SOCKET,
+    c_int, ucred,
 };
+use uapi::{Errno, MsghdrMut, cmsg_space, sockaddr_none_mut};
 
 /// Descriptors of one packet: those of a process that introduces itself, or of a segment with what wakes the peer.
 pub const DESCRIPTORS: usize = 1 + WAKING;
@@ -22,6 +24,8 @@ pub struct Packet {
     pub bytes: [u8; LENGTH],
     /// They are closed in this process on exec.
     pub descriptors: Vec<OwnedFd>,
+    /// The real user of the process that has sent it, if the socket [shows senders](show_senders).
+    pub user: Option<u32>,
 }
 
 /// Why there is no packet.
@@ -33,33 +37,72 @@ pub enum NoPacket {
     Ever,
 }
 
+/// Bytes of the control data of one packet: descriptors, and the credentials of the sender.
+const CONTROL: usize =
+    cmsg_space(DESCRIPTORS * size_of::<c_int>()) + cmsg_space(size_of::<ucred>());
+
 /// Receives one packet. Descriptors that do not fit are closed by the kernel, and the packet counts as no message.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, NoPacket> {
     // One more byte shows a packet that is too long.
-    let mut bytes = [0; LENGTH + 1];
-    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let received =
-        retry_on_intr(|| recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
-    let received = received.map_err(|error| match error {
-        Errno::AGAIN => NoPacket::Yet,
-        _ => NoPacket::Ever,
-    })?;
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(some) = message {
-            descriptors.extend(some);
+    let mut bytes = [0_u8; LENGTH + 1];
+    let mut control = [0_u64; CONTROL.div_ceil(size_of::<u64>())];
+    let flags = (flags | RecvFlags::CMSG_CLOEXEC).bits().cast_signed();
+    let (length, control, flags) = loop {
+        let mut header = MsghdrMut {
+            iov: &mut [&mut bytes[..]][..],
+            control: Some(&mut control),
+            name: sockaddr_none_mut(),
+            flags: 0,
+        };
+        match uapi::recvmsg(socket.as_fd().as_raw_fd(), &mut header, flags) {
+            Ok((received, _, control)) => break (received.len(), control, header.flags),
+            Err(Errno(EINTR)) => {}
+            Err(Errno(EAGAIN)) => return Err(NoPacket::Yet),
+            Err(_) => return Err(NoPacket::Ever),
         }
-    }
+    };
+    let (descriptors, user) = read_control(control);
     // At the limit of open files, descriptors are missing.
-    if received.flags.intersects(ReturnFlags::CTRUNC | ReturnFlags::TRUNC) {
+    if flags & (MSG_CTRUNC | MSG_TRUNC) != 0 {
         return Err(NoPacket::Ever);
     }
     match bytes.first_chunk() {
-        Some(bytes) if received.bytes == LENGTH => Ok(Packet { bytes: *bytes, descriptors }),
+        Some(bytes) if length == LENGTH => Ok(Packet { bytes: *bytes, descriptors, user }),
         _ => Err(NoPacket::Ever),
     }
+}
+
+/// The descriptors of a packet, and its sender. The kernel has made new descriptors for this process: each is owned here.
+fn read_control(mut control: &[u8]) -> (Vec<OwnedFd>, Option<u32>) {
+    let mut descriptors = Vec::new();
+    let mut user = None;
+    while let Ok((_, header, data)) = uapi::cmsg_read(&mut control) {
+        match (header.cmsg_level, header.cmsg_type) {
+            (SOL_SOCKET, SCM_RIGHTS) => {
+                let numbers =
+                    data.chunks_exact(size_of::<c_int>()).filter_map(|bytes| bytes.first_chunk());
+                let numbers = numbers.map(|bytes| c_int::from_ne_bytes(*bytes));
+                descriptors.extend(numbers.map(|number| OwnedFd::from(uapi::OwnedFd::new(number))));
+            }
+            // Process, user and group. A process of another namespace has the number 0.
+            (SOL_SOCKET, SCM_CREDENTIALS) => {
+                let bytes = data.get(size_of::<u32>()..).and_then(|rest| rest.first_chunk());
+                user = bytes.map(|bytes| u32::from_ne_bytes(*bytes));
+            }
+            _ => {}
+        }
+    }
+    (descriptors, user)
+}
+
+/// Lets the kernel say with each packet which user has sent it, at the time when it was sent. Sockets that a listening one accepts do
+/// the same.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn show_senders(socket: impl AsFd) -> std::io::Result<()> {
+    uapi::setsockopt(socket.as_fd().as_raw_fd(), SOL_SOCKET, SO_PASSCRED, &1_i32)?;
+    Ok(())
 }
 
 /// Sends one packet, with at most [`DESCRIPTORS`].
@@ -71,11 +114,11 @@ pub fn send(
     bytes: &[u8; LENGTH],
     descriptors: &[BorrowedFd<'_>],
     flags: SendFlags,
-) -> Result<(), Errno> {
+) -> Result<(), rustix::io::Errno> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(Errno::INVAL);
+        return Err(rustix::io::Errno::INVAL);
     }
     let flags = flags | SendFlags::NOSIGNAL;
     retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags)).map(drop)

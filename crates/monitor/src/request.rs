@@ -2,11 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
+use levada_ring::records;
 use levada_ring::wire::{Refusal, Request, VERSION, WAKING};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::identity::Endpoints;
-use crate::packet::Packet;
+use crate::packet::{Packet, show_senders};
 
 /// A request with what its descriptors stand for.
 #[derive(Debug)]
@@ -42,18 +43,22 @@ impl Received {
     /// `None` if the packet is no request of this version, or its descriptors are not those of the request. They are closed
     /// then.
     pub fn read(packet: Packet) -> Option<Self> {
-        let Packet { bytes, mut descriptors } = packet;
+        let Packet { bytes, mut descriptors, user } = packet;
         let expected = |count: usize| (descriptors.len() == count).then_some(());
+        // A process that has given up its user may have inherited a connection: it sees nothing of the others.
+        let is_own = || (user == Some(rustix::process::geteuid().as_raw())).then_some(());
         match Request::decode(&bytes).ok()? {
             Request::Hello { version, run, pid } => {
                 expected(1 + WAKING)?;
                 let waking = descriptors.split_off(1).try_into().ok()?;
                 let records = descriptors.pop()?;
-                (version == VERSION).then_some(Self::Hello(Hello { run, pid, records, waking }))
+                let is_right = version == VERSION && records::is_sealed(&records);
+                is_right.then_some(Self::Hello(Hello { run, pid, records, waking }))
             }
             Request::Adopt => {
                 expected(1)?;
-                descriptors.pop().filter(is_packet_socket).map(Self::Adopt)
+                let socket = descriptors.pop().filter(is_packet_socket)?;
+                show_senders(&socket).ok().map(|()| Self::Adopt(socket))
             }
             Request::Offer { connection } => {
                 expected(1)?;
@@ -61,8 +66,12 @@ impl Received {
                 Some(Self::Offer { connection, endpoints })
             }
             Request::Withdraw { connection } => expected(0).map(|()| Self::Withdraw { connection }),
-            Request::List { run } => expected(0).map(|()| Self::List { run }),
-            Request::Watch { run } => expected(0).map(|()| Self::Watch { run }),
+            Request::List { run } => {
+                expected(0).and_then(|()| is_own()).map(|()| Self::List { run })
+            }
+            Request::Watch { run } => {
+                expected(0).and_then(|()| is_own()).map(|()| Self::Watch { run })
+            }
         }
     }
 }
@@ -82,8 +91,20 @@ mod tests {
         (0..count).map(|_| std::io::pipe().unwrap().0.into()).collect()
     }
 
+    fn sealed() -> OwnedFd {
+        records::Records::create().unwrap().0
+    }
+
+    fn own_user() -> Option<u32> {
+        Some(rustix::process::geteuid().as_raw())
+    }
+
     fn read(request: Request, count: usize) -> Option<Received> {
-        Received::read(Packet { bytes: request.encode(), descriptors: descriptors(count) })
+        let mut descriptors = descriptors(count);
+        if let (Request::Hello { .. }, Some(first)) = (request, descriptors.first_mut()) {
+            *first = sealed();
+        }
+        Received::read(Packet { bytes: request.encode(), descriptors, user: own_user() })
     }
 
     #[test]
@@ -108,11 +129,31 @@ mod tests {
     }
 
     #[test]
+    fn records_that_others_could_write_are_refused() {
+        let hello = Request::Hello { version: VERSION, run: 1, pid: 2 };
+        let mut descriptors = descriptors(1 + WAKING);
+        descriptors[0] = std::fs::File::open("/dev/null").unwrap().into();
+        let packet = Packet { bytes: hello.encode(), descriptors, user: own_user() };
+        assert!(Received::read(packet).is_none());
+    }
+
+    #[test]
+    fn only_processes_of_the_own_user_see_others() {
+        let other = own_user().map(|user| user + 1);
+        for request in [Request::List { run: 0 }, Request::Watch { run: 1 }] {
+            for (user, is_read) in [(own_user(), true), (other, false), (None, false)] {
+                let packet = Packet { bytes: request.encode(), descriptors: Vec::new(), user };
+                assert_eq!(Received::read(packet).is_some(), is_read, "{request:?} {user:?}");
+            }
+        }
+    }
+
+    #[test]
     fn only_packet_sockets_are_adopted() {
         assert!(read(Request::Adopt, 1).is_none());
         let adopted = |socket: OwnedFd| {
             let bytes = Request::Adopt.encode();
-            Received::read(Packet { bytes, descriptors: vec![socket] }).is_some()
+            Received::read(Packet { bytes, descriptors: vec![socket], user: None }).is_some()
         };
         let pair = |kind| {
             rustix::net::socketpair(
@@ -133,7 +174,7 @@ mod tests {
             let descriptors = descriptors(usize::from(count % 8));
             let has = descriptors.len();
             if let Some(Received::List { .. } | Received::Watch { .. }) =
-                Received::read(Packet { bytes, descriptors })
+                Received::read(Packet { bytes, descriptors, user: own_user() })
             {
                 assert_eq!(has, 0);
             }

@@ -95,7 +95,7 @@ impl Monitor {
     /// # Errors
     /// Those of epoll_wait(2).
     pub fn run(mut self) -> io::Result<()> {
-        raise_descriptor_limit();
+        raise_limits();
         let mut events = Vec::with_capacity(BATCH);
         while !self.is_over() {
             events.clear();
@@ -188,8 +188,10 @@ impl Monitor {
     }
 }
 
-/// Clients have seven descriptors each.
-pub(crate) fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+/// Clients have seven descriptors each, and segments are files of 2.1 MiB.
+pub(crate) fn raise_limits() {
+    for resource in [Resource::Nofile, Resource::Fsize] {
+        let limit = getrlimit(resource);
+        let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
+    }
 }

@@ -1,15 +1,15 @@
 //! A TCP connection of the program, and what carries its bytes.
 
-use std::cell::UnsafeCell;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use levada_ring::records::{Mode, Reason, Record};
-use levada_ring::{Consumer, Half, Leaked, Producer, Side};
+use levada_ring::{Consumer, ConsumerState, Half, Leaked, Producer, ProducerState, Side};
 
 use crate::lock::{Guard, Lock};
+use crate::segments::{self, User};
 use crate::spin::Waits;
-use crate::{arena, epoll, memory};
+use crate::{arena, epoll, memory, shown, tcp_only};
 
 /// How far the upgrade is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,15 +66,12 @@ pub struct Direction {
     pub lock: Lock,
 }
 
-/// The state of a connection, behind what is shown of it. All its processes and threads share it.
-#[repr(C)]
+/// The state of a connection. All processes and threads that have the connection since a fork share it, and another process may write
+/// anything into it: no value in it is an address, and positions are checked before they are used.
+#[repr(C, align(256))]
 pub struct Connection {
-    /// What `levada fast top` shows.
-    pub record: Record,
-    /// Of a free record: the next one, plus 1.
-    pub next_free: AtomicU32,
-    /// Changes when the record is used for another connection.
-    pub generation: AtomicU32,
+    /// The number of what `levada fast top` shows.
+    shown: AtomicU32,
     /// Processes that have descriptors of it.
     pub holders: AtomicU32,
     phase: AtomicU32,
@@ -84,10 +81,10 @@ pub struct Connection {
     pub outbound: Direction,
     /// How often the direction of successful calls has changed, doubled; the lowest bit is the last one's.
     pub flips: AtomicU32,
-    /// The monitor has the socket, perhaps: its response to the offer has not come.
-    pub is_offered: AtomicU32,
     /// Calls since the offer.
     pub calls: AtomicU32,
+    /// Offers that have failed.
+    pub refusals: AtomicU32,
     /// Whether the descriptor is non-blocking (O_NONBLOCK).
     pub nonblocking: AtomicU32,
     /// SO_RCVTIMEO or SO_SNDTIMEO was set, perhaps to 0 again.
@@ -100,10 +97,6 @@ pub struct Connection {
     pub tcp_ended: AtomicU32,
     /// A write found no room since room was last reported.
     pub was_full: AtomicU32,
-    /// The number of the process at the other end; 0 if that is this one.
-    pub peer: AtomicU32,
-    /// The process whose [marks](crate::waking) the peer sets.
-    pub marks_of: AtomicU32,
     /// Bytes of the stream that were received by TCP; right from the time on when the inbound direction is ready.
     pub tcp_received: AtomicU64,
     /// When an empty read has last looked at TCP, in [`ticks`](crate::spin::ticks).
@@ -112,36 +105,97 @@ pub struct Connection {
     pub has_grown: AtomicU32,
     /// Bytes that the outbound ring had carried when it was last looked at for being quiet.
     pub sent_before: AtomicU64,
-    /// Which end of the segment this is: 0 for [`Side::Connector`].
-    side: AtomicU32,
-    /// Whether there is a segment: the cells below are set.
-    mapped: AtomicU32,
-    segment: UnsafeCell<MaybeUninit<Leaked>>,
-    producer: UnsafeCell<MaybeUninit<Producer<Half>>>,
-    consumer: UnsafeCell<MaybeUninit<Consumer<Half>>>,
-    _reserved: AtomicU64,
+    /// The state of this end of the inbound ring.
+    consumer: ConsumerCells,
+    /// The state of this end of the outbound ring.
+    producer: ProducerCells,
 }
 
-/// The inbound direction, locked, with its end of the ring.
+/// A [`ConsumerState`].
+#[repr(C)]
+#[derive(Default)]
+struct ConsumerCells {
+    tail: AtomicU64,
+    head: AtomicU64,
+    entered: AtomicU32,
+}
+
+/// A [`ProducerState`].
+#[repr(C)]
+#[derive(Default)]
+struct ProducerCells {
+    head: AtomicU64,
+    published: AtomicU64,
+    tail: AtomicU64,
+    since: AtomicU64,
+    switches: AtomicU32,
+}
+
+impl ConsumerCells {
+    fn load(&self) -> ConsumerState {
+        ConsumerState {
+            tail: self.tail.load(Ordering::Relaxed),
+            head: self.head.load(Ordering::Relaxed),
+            entered: self.entered.load(Ordering::Relaxed),
+        }
+    }
+
+    fn store(&self, state: ConsumerState) {
+        self.tail.store(state.tail, Ordering::Relaxed);
+        self.head.store(state.head, Ordering::Relaxed);
+        self.entered.store(state.entered, Ordering::Relaxed);
+    }
+}
+
+impl ProducerCells {
+    fn load(&self) -> ProducerState {
+        ProducerState {
+            head: self.head.load(Ordering::Relaxed),
+            published: self.published.load(Ordering::Relaxed),
+            tail: self.tail.load(Ordering::Relaxed),
+            since: self.since.load(Ordering::Relaxed),
+            switches: self.switches.load(Ordering::Relaxed),
+        }
+    }
+
+    fn store(&self, state: ProducerState) {
+        self.head.store(state.head, Ordering::Relaxed);
+        self.published.store(state.published, Ordering::Relaxed);
+        self.tail.store(state.tail, Ordering::Relaxed);
+        self.since.store(state.since, Ordering::Relaxed);
+        self.switches.store(state.switches, Ordering::Relaxed);
+    }
+}
+
+/// The inbound direction, locked, with its end of the ring, whose state is stored when this is dropped.
 pub struct Inbound<'a> {
     connection: &'a Connection,
+    segment: Leaked,
+    side: Side,
+    consumer: Consumer<Half>,
+    // In this order: the segment is no longer used when the lock is freed.
+    _user: User,
     _guard: Guard<'a>,
 }
 
-/// The outbound direction, locked, with its end of the ring.
+/// The outbound direction, locked, with its end of the ring, whose state is stored when this is dropped.
 pub struct Outbound<'a> {
     connection: &'a Connection,
+    producer: Producer<Half>,
+    _user: User,
     _guard: Guard<'a>,
 }
 
 impl Connection {
-    /// Prepares a record for a new connection with one holder.
-    pub fn begin(&self, nonblocking: bool) {
-        self.generation.fetch_add(1, Ordering::Relaxed);
+    /// Prepares the state for a new connection with one holder. `false` if no more connections can be shown.
+    pub fn begin(&self, nonblocking: bool) -> bool {
+        let Some(shown) = shown::allocate() else { return false };
+        self.shown.store(shown, Ordering::Relaxed);
+        segments::own(arena::number(self)).begin();
         for word in [
             &self.flips,
-            &self.is_offered,
             &self.calls,
+            &self.refusals,
             &self.has_timeouts,
             &self.read_shut,
             &self.write_shut,
@@ -152,7 +206,7 @@ impl Connection {
             &self.outbound.in_kernel,
             &self.inbound.sleeper,
             &self.outbound.sleeper,
-            &self.record.reason,
+            &self.record().reason,
         ] {
             word.store(0, Ordering::Relaxed);
         }
@@ -160,24 +214,42 @@ impl Connection {
             direction.waits.clear();
             direction.path.store(Path::Tcp as u32, Ordering::Relaxed);
         }
-        let counters = &self.record.counters;
-        for word in [
-            &counters.ring_in,
-            &counters.ring_out,
-            &counters.tcp_in,
-            &counters.tcp_out,
-            &counters.tcp_late,
-            &counters.taken,
-            &counters.written,
-            &counters.sleeps,
-            &counters.wakeups,
-        ] {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.record().offer.store(0, Ordering::Relaxed);
+        self.record().counters.all().for_each(|word| word.store(0, Ordering::Relaxed));
         self.nonblocking.store(nonblocking.into(), Ordering::Relaxed);
         self.holders.store(1, Ordering::Relaxed);
         self.set_mode(Mode::Tcp);
         self.phase.store(Phase::Fresh as u32, Ordering::Release);
+        true
+    }
+
+    /// What `levada fast top` shows.
+    #[inline]
+    pub fn record(&self) -> &'static Record {
+        shown::record(self.shown.load(Ordering::Relaxed))
+    }
+
+    /// The number of the record.
+    pub fn shown(&self) -> u32 {
+        self.shown.load(Ordering::Relaxed)
+    }
+
+    /// Returns true while a thread holds the lock of a direction.
+    pub fn is_locked(&self) -> bool {
+        self.inbound.lock.is_locked() || self.outbound.lock.is_locked()
+    }
+
+    /// Waits for some milliseconds at most until no thread holds a lock of a direction. Returns false if one still does: a process that
+    /// shares the connection can hold a lock for ever, which must not keep this one from its end.
+    pub fn becomes_free(&self) -> bool {
+        let is_free = |pause: &Duration| {
+            let is_free = !self.is_locked();
+            if !is_free {
+                std::thread::sleep(*pause);
+            }
+            is_free
+        };
+        std::iter::repeat_n(Duration::from_micros(100), 1000).any(|pause| is_free(&pause))
     }
 
     /// How far the upgrade is.
@@ -207,9 +279,18 @@ impl Connection {
         }
     }
 
+    /// The offer has failed: the connection stays on TCP until it is offered again.
+    pub fn try_later(&self, reason: Reason) {
+        self.note(reason);
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+        if self.advance(Phase::Offered, Phase::Fresh) {
+            self.set_mode(Mode::Tcp);
+        }
+    }
+
     /// Notes why the connection left the ring; the first reason counts.
     pub fn note(&self, reason: Reason) {
-        let _ = self.record.reason.compare_exchange(
+        let _ = self.record().reason.compare_exchange(
             Reason::None as u32,
             reason as u32,
             Ordering::Relaxed,
@@ -219,7 +300,7 @@ impl Connection {
 
     /// Shows what carries the bytes.
     pub fn set_mode(&self, mode: Mode) {
-        self.record.mode.store(mode as u32, Ordering::Relaxed);
+        self.record().mode.store(mode as u32, Ordering::Relaxed);
     }
 
     /// What carries the bytes that come.
@@ -238,7 +319,7 @@ impl Connection {
             || self.outbound_path() == Path::Ring
     }
 
-    /// Puts the ends of a segment into the record.
+    /// Notes the segment of the connection.
     pub fn attach(&self, segment: Leaked, side: Side, peer: u32) {
         let (Some(_inbound), Some(_outbound)) =
             (self.inbound.lock.lock(), self.outbound.lock.lock())
@@ -253,43 +334,50 @@ impl Connection {
             self.settle(Reason::Forked);
             return;
         }
+        if tcp_only::is_on() {
+            // SAFETY: as above.
+            unsafe { segment.unmap() };
+            self.settle(Reason::Unsupported);
+            return;
+        }
         if !memory::take_segment() {
             // SAFETY: as above.
             unsafe { segment.unmap() };
             self.settle(Reason::Exhausted);
             return;
         }
-        let (producer, consumer) = segment.ends(side);
-        // SAFETY: both locks are held, and `mapped` is not set: nothing else uses the cells. Earlier values own nothing.
-        unsafe {
-            (*self.segment.get()).write(segment);
-            (*self.producer.get()).write(producer);
-            (*self.consumer.get()).write(consumer);
-        }
-        self.peer.store(peer, Ordering::Relaxed);
-        self.marks_of.store(crate::process::own(), Ordering::Relaxed);
-        self.side.store((side == Side::Acceptor).into(), Ordering::Relaxed);
-        self.mapped.store(1, Ordering::Release);
+        self.consumer.store(ConsumerState::default());
+        self.producer.store(ProducerState::default());
+        segments::own(arena::number(self)).attach(segment, side, peer);
+        // Offers before this one may have failed.
+        self.record().reason.store(Reason::None as u32, Ordering::Relaxed);
         self.phase.store(Phase::Paired as u32, Ordering::Release);
     }
 
     /// The inbound direction, locked. `None` without a segment, or in a signal handler that has interrupted its holder.
+    #[inline]
     pub fn lock_inbound(&self) -> Option<Inbound<'_>> {
         let guard = self.inbound.lock.lock()?;
-        let mapped = self.mapped.load(Ordering::Acquire) != 0;
-        mapped.then_some(Inbound { connection: self, _guard: guard })
+        let number = arena::number(self);
+        let user = User::in_call(number);
+        let (segment, side) = segments::own(number).segment()?;
+        let consumer = segment.consumer(side, self.consumer.load());
+        Some(Inbound { connection: self, segment, side, consumer, _user: user, _guard: guard })
     }
 
     /// The outbound direction, locked. As [`lock_inbound`](Self::lock_inbound).
+    #[inline]
     pub fn lock_outbound(&self) -> Option<Outbound<'_>> {
         let guard = self.outbound.lock.lock()?;
-        let mapped = self.mapped.load(Ordering::Acquire) != 0;
-        mapped.then_some(Outbound { connection: self, _guard: guard })
+        let number = arena::number(self);
+        let user = User::in_call(number);
+        let (segment, side) = segments::own(number).segment()?;
+        let producer = segment.producer(side, self.producer.load());
+        Some(Outbound { connection: self, producer, _user: user, _guard: guard })
     }
 
-    /// Ends the record after the last descriptor is closed, or leaves that to the thread that still sleeps in it. Both directions
-    /// are left first.
-    pub fn end(&self, number: u32) {
+    /// Ends the connection after its last descriptor in all processes is closed. Both directions are left first.
+    pub fn end(&self) {
         let (Some(_inbound), Some(_outbound)) =
             (self.inbound.lock.lock(), self.outbound.lock.lock())
         else {
@@ -298,52 +386,39 @@ impl Connection {
         for direction in [&self.inbound, &self.outbound] {
             direction.path.store(Path::Back as u32, Ordering::Release);
         }
-        self.phase.store(Phase::Settled as u32, Ordering::Release);
-        self.holders.store(0, Ordering::Relaxed);
-        let asleep = [&self.inbound, &self.outbound]
-            .iter()
-            .any(|direction| direction.sleeper.load(Ordering::Relaxed) != 0);
-        if asleep || self.record.mode.load(Ordering::Relaxed) == Mode::Free as u32 {
-            return;
-        }
-        if self.mapped.swap(0, Ordering::AcqRel) != 0 {
+        if self.phase.swap(Phase::Settled as u32, Ordering::AcqRel) == Phase::Paired as u32 {
             memory::give_segment_back(self);
-            // SAFETY: both locks are held and no thread sleeps in the ring: nothing uses the mapping any more.
-            unsafe { (*self.segment.get()).assume_init_read().unmap() };
         }
         self.count();
         self.set_mode(Mode::Free);
-        drop((_inbound, _outbound));
-        arena::release(number);
+        shown::release(self.shown());
+    }
+
+    /// Lets go of the connection after its last descriptor in this process is closed.
+    pub fn close(&self) {
+        let locks = (self.inbound.lock.lock(), self.outbound.lock.lock());
+        // A handler that has interrupted a call of this connection leaves it as it is.
+        if let (Some(_inbound), Some(_outbound)) = &locks {
+            segments::close(arena::number(self));
+        }
     }
 
     /// Adds what this connection has carried to the totals.
     fn count(&self) {
-        let Some(totals) = arena::totals() else { return };
-        let own = &self.record.counters;
+        let Some(totals) = shown::totals() else { return };
+        let own = &self.record().counters;
         let by_tcp = own.tcp_in.load(Ordering::Relaxed) + own.tcp_out.load(Ordering::Relaxed);
         if by_tcp == 0 {
             // It listened, or never connected: every connection begins on TCP.
             return;
         }
-        let all = &totals.counters;
-        for (from, to) in [
-            (&own.ring_in, &all.ring_in),
-            (&own.ring_out, &all.ring_out),
-            (&own.tcp_in, &all.tcp_in),
-            (&own.tcp_out, &all.tcp_out),
-            (&own.tcp_late, &all.tcp_late),
-            (&own.taken, &all.taken),
-            (&own.written, &all.written),
-            (&own.sleeps, &all.sleeps),
-            (&own.wakeups, &all.wakeups),
-        ] {
+        for (from, to) in own.all().zip(totals.counters.all()) {
             to.fetch_add(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         let upgraded =
             [&own.taken, &own.written].iter().any(|count| count.load(Ordering::Relaxed) > 0);
         totals.upgraded.fetch_add(upgraded.into(), Ordering::Relaxed);
-        let reason = match self.record.reason.load(Ordering::Relaxed) {
+        let reason = match self.record().reason.load(Ordering::Relaxed) {
             0 if !upgraded => Reason::Short as u32,
             other => other,
         };
@@ -356,12 +431,7 @@ impl Connection {
 impl Inbound<'_> {
     /// Whether the reader of the other direction has left the ring.
     pub fn peer_has_left(&self) -> bool {
-        let side = match self.connection.side.load(Ordering::Relaxed) {
-            0 => Side::Connector,
-            _ => Side::Acceptor,
-        };
-        // SAFETY: as in `consumer`.
-        unsafe { (*self.connection.segment.get()).assume_init_ref().is_left(side) }
+        self.segment.is_left(self.side)
     }
 
     /// What carries the bytes.
@@ -377,15 +447,14 @@ impl Inbound<'_> {
 
     /// Counts bytes that were taken.
     pub fn count(&self, bytes: usize) {
-        let counters = &self.connection.record.counters;
+        let counters = &self.connection.record().counters;
         add(&counters.ring_in, bytes);
         add(&counters.taken, 1);
     }
 
     /// The end of the ring.
     pub fn consumer(&mut self) -> &mut Consumer<Half> {
-        // SAFETY: the lock is held, and `mapped` was set when it was taken: it is cleared only under this lock.
-        unsafe { (*self.connection.consumer.get()).assume_init_mut() }
+        &mut self.consumer
     }
 }
 
@@ -403,15 +472,28 @@ impl Outbound<'_> {
 
     /// Counts bytes that were written.
     pub fn count(&self, bytes: usize) {
-        let counters = &self.connection.record.counters;
+        let counters = &self.connection.record().counters;
         add(&counters.ring_out, bytes);
         add(&counters.written, 1);
     }
 
     /// The end of the ring.
     pub fn producer(&mut self) -> &mut Producer<Half> {
-        // SAFETY: as in `Inbound::consumer`.
-        unsafe { (*self.connection.producer.get()).assume_init_mut() }
+        &mut self.producer
+    }
+}
+
+impl Drop for Inbound<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.connection.consumer.store(self.consumer.state());
+    }
+}
+
+impl Drop for Outbound<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.connection.producer.store(self.producer.state());
     }
 }
 

@@ -81,7 +81,7 @@ fn send_again(entry: Entry, outbound: &mut Outbound<'_>) {
             break;
         }
         sent += length as u64;
-        entry.connection.record.counters.tcp_late.fetch_add(length as u64, Ordering::Relaxed);
+        entry.connection.record().counters.tcp_late.fetch_add(length as u64, Ordering::Relaxed);
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod descriptors;
 mod events;
+mod limits;
 mod receiving;
 mod sending;
 mod sockets;

@@ -10,10 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use levada_ring::records::Reason;
 
-use crate::{demote, spin, table};
+use crate::{spin, table, tcp_only};
 
-/// Whether there is one: 0 while none was found.
-static FOUND: AtomicU32 = AtomicU32::new(0);
 /// Connections that wanted to leave TCP.
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// When descriptors were last looked through, in [`spin::ticks`].
@@ -23,27 +21,22 @@ const INTERVAL: u32 = 1000;
 
 /// The program has set up io_uring.
 pub fn found() {
-    if FOUND.swap(1, Ordering::Relaxed) == 0 {
-        let all: Vec<_> = table::entries().collect();
-        demote::all(&all, Reason::Unsupported);
-    }
+    tcp_only::enter(Reason::Unsupported);
 }
 
 /// Whether this process uses io_uring, as far as can be seen when a connection wants to leave TCP.
 pub fn is_used() -> bool {
-    if FOUND.load(Ordering::Relaxed) != 0 {
-        return true;
-    }
     let asked = ASKED.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let (now, last) = (spin::ticks(), LOOKED.load(Ordering::Relaxed));
     if !asked.is_power_of_two() && now.wrapping_sub(last) < INTERVAL {
         return false;
     }
     LOOKED.store(now, Ordering::Relaxed);
-    if is_among_descriptors() {
+    let is_used = is_among_descriptors();
+    if is_used {
         found();
     }
-    FOUND.load(Ordering::Relaxed) != 0
+    is_used
 }
 
 fn is_among_descriptors() -> bool {

@@ -7,13 +7,16 @@ use libc::c_int;
 
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
-use crate::{arena, demote, epoll, errno, monitor, private, process, settings, tcp, waking};
+use crate::{
+    arena, demote, epoll, errno, monitor, poll, private, process, settings, shown, tcp, waking,
+};
 
 /// Called by the loader before the program starts.
 extern "C" fn start() {
     process::take_over();
     settings::read();
-    if settings::socket().is_none() || !private::has_room() || arena::create().is_err() {
+    let can_start = settings::socket().is_some() && private::has_room();
+    if !can_start || arena::create().is_err() || shown::create().is_err() {
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -35,7 +38,8 @@ pub extern "C" fn end() {
     for entry in table::entries().filter(|entry| table::forget(*entry)) {
         let holders = &entry.connection.holders;
         let leave = |count: u32| (count > 1).then(|| count - 1);
-        if holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1) {
+        let is_last = holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1);
+        if is_last && entry.connection.becomes_free() {
             say_goodbye(entry);
         }
     }
@@ -47,19 +51,28 @@ pub extern "C" fn end() {
 static END: extern "C" fn() = end;
 
 unsafe extern "C" fn before_fork() {
+    monitor::before_fork();
     epoll::before_fork();
     table::before_fork();
+    arena::before_fork();
 }
 
 unsafe extern "C" fn after_fork() {
+    arena::after_fork();
     epoll::after_fork();
+    monitor::after_fork();
 }
 
 unsafe extern "C" fn in_child() {
+    arena::after_fork();
     epoll::after_fork();
-    epoll::in_child();
-    process::take_over();
     monitor::after_fork();
+    process::take_over();
+    private::in_child();
+    arena::in_child();
+    epoll::in_child();
+    poll::in_child();
+    monitor::in_child();
 }
 
 /// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor was closed by other means than
@@ -83,8 +96,10 @@ pub fn opened(fd: c_int) {
         return;
     }
     if let Some((number, connection)) = arena::allocate() {
-        connection.begin(tcp::is_nonblocking(fd));
-        table::insert(fd, number);
+        match connection.begin(tcp::is_nonblocking(fd)) {
+            true => table::insert(fd, number),
+            false => arena::release(number),
+        }
     }
 }
 
@@ -115,14 +130,19 @@ pub fn closing(fd: c_int) {
     }
     epoll::closing(fd);
     let Some((entry, last)) = table::remove(fd) else { return };
-    if !last || entry.connection.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+    if !last {
         return;
     }
-    if entry.connection.is_offered.load(Ordering::Relaxed) != 0 {
+    if entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        say_goodbye(entry);
+        if monitor::withdraw(entry) {
+            tcp::end(fd);
+        }
+        entry.connection.end();
+    } else {
         monitor::withdraw(entry);
     }
-    say_goodbye(entry);
-    entry.connection.end(entry.number);
+    entry.connection.close();
 }
 
 /// What the peer has to know before the kernel closes the connection.

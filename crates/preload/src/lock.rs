@@ -44,6 +44,21 @@ impl Lock {
         }
     }
 
+    /// Takes the lock until [`free`](Self::free), unless this thread has it already.
+    pub fn hold(&self) {
+        std::mem::forget(self.lock());
+    }
+
+    /// Frees the lock, whoever has it: after a fork, in parent and child.
+    pub fn free(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Returns true while a thread has the lock.
+    pub fn is_locked(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
+    }
+
     #[cold]
     fn wait(&self, own: u32, mut holder: u32) -> Option<Guard<'_>> {
         let mut attempts = 0_u32;
@@ -111,6 +126,6 @@ impl<T> Guarded<T> {
 
     /// In parent and child.
     pub fn after_fork(&self) {
-        self.lock.0.store(0, Ordering::Release);
+        self.lock.free();
     }
 }

@@ -12,7 +12,7 @@ use levada_ring::{Account, HALF, LARGE};
 
 use crate::connection::{Connection, Outbound, Path};
 use crate::table::{self, Entry};
-use crate::{arena, spin};
+use crate::{shown, spin};
 
 /// Between two looks at all rings. One that has sent nothing in between is quiet.
 const INTERVAL: Duration = Duration::from_secs(4);
@@ -36,7 +36,7 @@ fn take(bytes: u64, count: impl Fn(&levada_ring::records::Totals) -> &AtomicU64)
     // SAFETY: the pointer is null, or that of a box that is never freed.
     let account = unsafe { ACCOUNT.load(Ordering::Acquire).as_ref() };
     let taken = account.is_none_or(|account| account.take(bytes));
-    if let Some(totals) = arena::totals().filter(|_| taken) {
+    if let Some(totals) = shown::totals().filter(|_| taken) {
         count(totals).fetch_add(1, Ordering::Relaxed);
     }
     taken
@@ -47,7 +47,7 @@ fn give_back(bytes: u64, count: impl Fn(&levada_ring::records::Totals) -> &Atomi
     if let Some(account) = unsafe { ACCOUNT.load(Ordering::Acquire).as_ref() } {
         account.give_back(bytes);
     }
-    if let Some(totals) = arena::totals() {
+    if let Some(totals) = shown::totals() {
         count(totals).fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -107,7 +107,7 @@ pub fn sweep() {
 }
 
 fn shrink(connection: &Connection) {
-    let sent = connection.record.counters.ring_out.load(Ordering::Relaxed);
+    let sent = connection.record().counters.ring_out.load(Ordering::Relaxed);
     if connection.sent_before.swap(sent, Ordering::Relaxed) != sent {
         return;
     }

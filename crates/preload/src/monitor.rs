@@ -1,23 +1,24 @@
 //! The connection of this process to the monitor.
 
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+mod place;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use levada_ring::Segment;
-use levada_ring::records::{Reason, Record};
+use levada_ring::records::{OfferName, Reason, Record};
 use levada_ring::wire::{LENGTH, Refusal, Request, Response, VERSION, WAKING};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    sendmsg, socket_with, socketpair,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
+use smallvec::SmallVec;
 
 use crate::connection::{Connection, Phase};
 use crate::lock::Lock;
 use crate::table::Entry;
-use crate::{arena, memory, private, settings, waking};
+use crate::{arena, memory, private, segments, settings, shown, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -55,11 +56,14 @@ fn set_state(state: State) {
     STATE.store(state as u32, Ordering::Release);
 }
 
-/// The socket, while it is open.
-fn socket() -> Option<BorrowedFd<'static>> {
-    let fd = SOCKET.load(Ordering::Acquire);
-    // SAFETY: the descriptor is private to this library, whose functions do not let the program close it.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+/// Calls `use_it` with the socket, while it is open.
+fn with_socket<T>(use_it: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>) -> Result<T, Errno> {
+    private::with(&SOCKET, use_it).unwrap_or(Err(Errno::BADF))
+}
+
+fn forget_socket() {
+    private::forget(&SOCKET);
+    set_state(State::None);
 }
 
 /// Connects early, before the program may give up the right to.
@@ -69,58 +73,61 @@ pub fn connect_early() {
     }
 }
 
-/// A forked child shares the socket with its parent, until it needs one.
+/// No thread handles a response during a fork: the child would miss a segment.
+pub fn before_fork() {
+    LOCK.hold();
+}
+
+/// In parent and child.
 pub fn after_fork() {
-    waking::after_fork();
+    LOCK.free();
+}
+
+/// A forked child shares the socket with its parent, until it needs one.
+pub fn in_child() {
+    waking::in_child();
     if !matches!(state(), State::None | State::Failed) {
         set_state(State::Inherited);
     }
 }
 
-fn open() {
-    let connected = || -> Result<OwnedFd, Errno> {
-        let path = settings::socket().ok_or(Errno::NOENT)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(socket)
-    };
-    match connected().and_then(private::keep) {
-        Ok(socket) => {
-            SOCKET.store(socket.into_raw_fd(), Ordering::Release);
-            set_state(State::Connected);
-        }
-        Err(_) => set_state(State::Failed),
+/// All connections are on TCP: the monitor is of no more use.
+pub fn leave() {
+    if let Some(_guard) = LOCK.lock() {
+        private::forget(&SOCKET);
+        set_state(State::Failed);
     }
+}
+
+fn open() {
+    let kept = place::connect().and_then(|socket| private::keep_in(&SOCKET, socket));
+    set_state(if kept.is_ok() { State::Connected } else { State::Failed });
 }
 
 /// Asks the monitor for a socket of this process's own, over that of the parent.
 fn request_socket() {
-    let adopted = || -> Result<OwnedFd, Errno> {
-        let parent = socket().ok_or(Errno::BADF)?;
+    let adopted = || -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        send(parent, Request::Adopt, &[rustix::fd::AsFd::as_fd(&other)])?;
-        private::keep(own)
+        with_socket(|parent| send(parent, Request::Adopt, &[other.as_fd()]))?;
+        private::keep_in(&SOCKET, own)
     };
-    let Ok(own) = adopted() else {
-        set_state(State::Failed);
-        return;
-    };
-    let parent = SOCKET.swap(own.into_raw_fd(), Ordering::AcqRel);
-    private::forget(parent);
-    set_state(State::Connected);
+    set_state(if adopted().is_ok() { State::Connected } else { State::Failed });
 }
 
 /// Introduces this process.
 fn send_hello() -> Result<(), Errno> {
-    let socket = socket().ok_or(Errno::BADF)?;
-    let records = arena::file().ok_or(Errno::BADF)?;
     waking::prepare()?;
-    let attached: Vec<_> = [records].into_iter().chain(waking::descriptors()).collect();
     let hello =
         Request::Hello { version: VERSION, run: settings::run(), pid: crate::process::own() };
-    send(socket, hello, &attached)?;
+    let mut attached = SmallVec::<[OwnedFd; ATTACHED]>::new();
+    for home in [shown::file()].into_iter().chain(waking::descriptors()) {
+        // A duplicate keeps its number while the homes change.
+        let duplicate = private::with(home, |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+        attached.push(duplicate.unwrap_or(Err(Errno::BADF))?);
+    }
+    let attached: SmallVec<[BorrowedFd<'_>; ATTACHED]> = attached.iter().map(AsFd::as_fd).collect();
+    with_socket(|socket| send(socket, hello, &attached))?;
     set_state(State::Greeted);
     Ok(())
 }
@@ -139,53 +146,82 @@ fn ensure() -> bool {
     state() == State::Greeted
 }
 
-/// Offers a connection. `false` if there is no monitor.
-pub fn send_offer(entry: Entry) -> bool {
-    let Some(_guard) = LOCK.lock() else { return false };
+/// What has become of an offer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// The monitor has it, or will have.
+    Sent,
+    /// The monitor has not yet taken the messages before.
+    Busy,
+    /// There is no monitor.
+    Failed,
+}
+
+/// Offers a connection.
+pub fn send_offer(entry: Entry) -> Offered {
+    let Some(_guard) = LOCK.lock() else { return Offered::Busy };
     if !ensure() {
-        return false;
+        return Offered::Failed;
     }
-    let Some(socket) = socket() else { return false };
     // SAFETY: the program is in a call on this descriptor; should another thread close it meanwhile, another file is offered, which
     // the monitor refuses or which no peer offers.
     let connection = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     note_addresses(entry, connection);
-    let sent = send(socket, Request::Offer { connection: name(entry) }, &[connection]);
-    entry.connection.is_offered.store(sent.is_ok().into(), Ordering::Relaxed);
-    if sent == Err(Errno::PIPE) || sent == Err(Errno::CONNRESET) {
-        // The monitor was started again.
-        private::forget(SOCKET.swap(-1, Ordering::AcqRel));
-        set_state(State::None);
+    let name = new_name(entry);
+    hold(entry, name);
+    let offer = Request::Offer { connection: name };
+    let sent = with_socket(|socket| send(socket, offer, &[connection]));
+    if sent.is_err() {
+        hold(entry, 0);
     }
-    sent.is_ok()
-}
-
-/// How long a close waits for the monitor.
-const WITHDRAW_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
-
-/// Takes an offer back, and waits for the response: until then the monitor may have the socket, which keeps the connection open. The
-/// response to the offer may come instead.
-pub fn withdraw(entry: Entry) {
-    let (Some(_guard), Some(socket)) = (LOCK.lock(), socket()) else { return };
-    if send(socket, Request::Withdraw { connection: name(entry) }, &[]).is_err() {
-        return;
-    }
-    while entry.connection.is_offered.load(Ordering::Relaxed) != 0 {
-        let mut waiting = [PollFd::new(&socket, PollFlags::IN)];
-        let come = poll(&mut waiting, Some(&WITHDRAW_TIMEOUT));
-        if come != Ok(1) || receive(socket).is_err() {
-            return;
+    match sent {
+        Ok(()) => Offered::Sent,
+        // Too many descriptors on their way, or no room.
+        Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => Offered::Busy,
+        Err(Errno::PIPE | Errno::CONNRESET) => {
+            // The monitor was started again.
+            forget_socket();
+            Offered::Failed
         }
+        Err(_) => Offered::Failed,
     }
 }
 
-/// What a connection is called in messages: a record may be used for another one later.
-fn name(entry: Entry) -> u64 {
-    u64::from(entry.connection.generation.load(Ordering::Relaxed)) << 32 | u64::from(entry.number)
+/// Notes the offer that holds for a connection; 0 for none. The monitor reads it in the record.
+fn hold(entry: Entry, name: u64) {
+    segments::own(entry.number).set_offer(name);
+    entry.connection.record().offer.store(name, Ordering::SeqCst);
+}
+
+/// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns true if the monitor may have the
+/// socket still, which would keep the connection open.
+pub fn withdraw(entry: Entry) -> bool {
+    let name = segments::own(entry.number).offer();
+    if name == 0 {
+        return false;
+    }
+    hold(entry, 0);
+    if let Some(_guard) = LOCK.try_lock() {
+        let withdraw = Request::Withdraw { connection: name };
+        let _ = with_socket(|socket| send(socket, withdraw, &[]));
+    }
+    true
+}
+
+/// A name that this process, and the processes that share its records, give to no other offer.
+fn new_name(entry: Entry) -> u64 {
+    static SERIAL: AtomicU64 = AtomicU64::new(0);
+    let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+    OfferName {
+        serial: serial.wrapping_mul(1 << 16) ^ u64::from(crate::process::own()),
+        connection: entry.number as u16,
+        record: entry.connection.shown() as u16,
+    }
+    .encode()
 }
 
 fn note_addresses(entry: Entry, socket: BorrowedFd<'_>) {
-    let record = &entry.connection.record;
+    let record = entry.connection.record();
     if let Ok(local) = rustix::net::getsockname(socket).and_then(std::net::SocketAddr::try_from) {
         Record::set_address(&record.local, local);
     }
@@ -221,28 +257,26 @@ pub fn collect() {
     if state() != State::Greeted {
         return;
     }
-    while let Some(socket) = socket()
-        && receive(socket).is_ok()
-    {}
+    while receive().is_ok() {}
 }
 
-fn receive(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+fn receive() -> Result<(), Errno> {
     let mut bytes = [0; LENGTH];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received =
-        recvmsg(socket, &mut [std::io::IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-    if received.bytes == 0 {
-        private::forget(SOCKET.swap(-1, Ordering::AcqRel));
-        set_state(State::None);
-        return Err(Errno::PIPE);
-    }
+    let received = with_socket(|socket| {
+        recvmsg(socket, &mut [std::io::IoSliceMut::new(&mut bytes)], &mut control, flags)
+    })?;
     let mut attached = Vec::with_capacity(ATTACHED);
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {
             attached.extend(descriptors);
         }
+    }
+    if received.bytes == 0 {
+        forget_socket();
+        return Err(Errno::PIPE);
     }
     if let Ok(response) = Response::decode(&bytes[..received.bytes.min(LENGTH)]) {
         handle(response, attached);
@@ -262,16 +296,16 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
             let Some(waiting) = by_name(connection) else { return };
             match segment {
                 Some(segment) => waiting.attach(segment.leak(), side, peer),
-                None => waiting.settle(Reason::Exhausted),
+                None => waiting.try_later(Reason::Exhausted),
             }
         }
         Response::Refused { connection, refusal } => {
             if let Some(waiting) = by_name(connection) {
-                waiting.settle(match refusal {
-                    Refusal::NoPeer => Reason::NoPeer,
-                    Refusal::Exhausted | Refusal::TooMany => Reason::Exhausted,
-                    Refusal::NotTcp => Reason::Unsupported,
-                });
+                match refusal {
+                    Refusal::NoPeer => waiting.try_later(Reason::NoPeer),
+                    Refusal::Exhausted | Refusal::TooMany => waiting.try_later(Reason::Exhausted),
+                    Refusal::NotTcp => waiting.settle(Reason::Unsupported),
+                }
             }
         }
         Response::Gone { peer } => waking::forget(peer),
@@ -282,10 +316,13 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
 
 /// The connection that still waits for this response.
 fn by_name(name: u64) -> Option<&'static Connection> {
-    let connection = arena::connection(name as u32)?;
-    if u64::from(connection.generation.load(Ordering::Relaxed)) != name >> 32 {
+    let number = u32::from(OfferName::decode(name).connection);
+    let own = segments::own(number);
+    if name == 0 || own.offer() != name {
         return None;
     }
-    connection.is_offered.store(0, Ordering::Relaxed);
+    let connection = arena::connection(number)?;
+    own.set_offer(0);
+    connection.record().offer.store(0, Ordering::Relaxed);
     (connection.phase() == Phase::Offered).then_some(connection)
 }

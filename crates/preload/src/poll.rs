@@ -3,8 +3,8 @@
 //! Connections on rings are looked at in memory, all others by the kernel. To sleep, the rings' peers are asked to ring a bell of this
 //! process, which the kernel watches beside the others.
 
-use std::os::fd::{BorrowedFd, IntoRawFd};
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use levada_ring::wire::BELLS;
@@ -13,7 +13,7 @@ use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 
 use crate::spin::Look;
 use crate::table::{self, Entry};
-use crate::{epoll, errno, memory, private, readiness, spin, tcp, waking};
+use crate::{epoll, errno, memory, private, readiness, spin, tcp, tcp_only, waking};
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
@@ -48,10 +48,12 @@ fn poll_with_rings(
     (deadline, mask): (Option<Instant>, *const sigset_t),
 ) -> c_int {
     let bell = Bell::take();
-    if let Some(bell) = &bell {
-        set.push(pollfd { fd: bell.fd, events: libc::POLLIN, revents: 0 });
-    }
+    set.extend(bell.iter().map(|_| pollfd { fd: -1, events: libc::POLLIN, revents: 0 }));
     loop {
+        if let (Some(bell), Some(last)) = (&bell, set.last_mut()) {
+            // The number may change.
+            last.fd = bell.place.fd.load(Ordering::Acquire);
+        }
         ask_kernel(&mut set, entries, rings);
         let shown = in_kernel(&mut set, Some(Duration::ZERO), mask);
         if shown < 0 {
@@ -94,7 +96,10 @@ fn sleep(
     let shown = if armed {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
-        let slice = if bell.is_none() { Some(SLICE) } else { memory::longest_sleep() };
+        let slice = match bell.is_none() || private::have_moved() {
+            true => Some(SLICE),
+            false => memory::longest_sleep(),
+        };
         let slice = [left, slice].into_iter().flatten().min();
         in_kernel(set, slice, mask)
     } else {
@@ -164,57 +169,75 @@ fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_
 
 /// A bell for one wait: a nested epoll that shows each ring of it once, so that no other thread takes it away.
 struct Bell {
-    fd: c_int,
+    place: &'static Place,
     number: u8,
 }
 
-/// Bells that no wait uses; -1 for an empty place.
-static UNUSED: [AtomicI32; 64] = [const { AtomicI32::new(-1) }; 64];
+/// Where a bell is, made when it is first needed.
+struct Place {
+    fd: AtomicI32,
+    is_taken: AtomicBool,
+}
+
+/// Further waits at the same time have none.
+static PLACES: [Place; 1024] =
+    [const { Place { fd: AtomicI32::new(-1), is_taken: AtomicBool::new(false) } }; 1024];
 
 impl Bell {
     /// `None` if there are no descriptors left.
     fn take() -> Option<Self> {
-        for (place, unused) in UNUSED.iter().enumerate() {
-            let fd = unused.swap(-1, Ordering::AcqRel);
-            if fd >= 0 {
-                return Some(Self { fd, number: number_of(place) });
-            }
+        let is_free = |place: &&Place| !place.is_taken.swap(true, Ordering::AcqRel);
+        let (at, place) = PLACES.iter().enumerate().find(|(_, place)| is_free(place))?;
+        // Waits share the eventfds: a wake-up that was for another one is looked into, and slept on again.
+        let bell = Self { place, number: (at % BELLS) as u8 };
+        if place.fd.load(Ordering::Acquire) < 0 {
+            bell.make()?;
         }
-        let place = MADE.fetch_add(1, Ordering::Relaxed) as usize;
-        let number = number_of(place);
-        let bell = waking::own_bell(number.into())?;
+        Some(bell)
+    }
+
+    fn make(&self) -> Option<()> {
         let made = kernel::create(CreateFlags::CLOEXEC).ok()?;
-        kernel::add(&made, bell, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).ok()?;
-        Some(Self { fd: private::keep(made).ok()?.into_raw_fd(), number })
+        let flags = EventFlags::IN | EventFlags::ET;
+        let add = |bell: BorrowedFd<'_>| kernel::add(&made, bell, EventData::new_u64(0), flags);
+        private::with(waking::own_bell(self.number.into())?, add)?.ok()?;
+        private::keep_in(&self.place.fd, made).ok()
     }
 
     fn clear(&self) {
-        // SAFETY: the descriptor is this library's own, see `private`.
-        let bell = unsafe { BorrowedFd::borrow_raw(self.fd) };
-        let mut event = [kernel::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
-        let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = kernel::wait(bell, &mut event[..], Some(&zero));
+        private::with(&self.place.fd, |bell| {
+            let mut event =
+                [kernel::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+            let zero = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            let _ = kernel::wait(bell, &mut event[..], Some(&zero));
+        });
     }
-}
-
-/// Bells that were made.
-static MADE: AtomicU32 = AtomicU32::new(0);
-
-/// Waits share the eventfds: a wake-up that was for another one is looked into, and slept on again.
-fn number_of(place: usize) -> u8 {
-    (place % BELLS) as u8
 }
 
 impl Drop for Bell {
     fn drop(&mut self) {
-        for (place, unused) in UNUSED.iter().enumerate() {
-            if number_of(place) == self.number
-                && unused.compare_exchange(-1, self.fd, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
-                return;
-            }
+        if tcp_only::is_on() {
+            private::forget(&self.place.fd);
         }
-        private::forget(self.fd);
+        self.place.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// Closes the bells that no wait has.
+pub fn release() {
+    for place in &PLACES {
+        if !place.is_taken.swap(true, Ordering::AcqRel) {
+            private::forget(&place.fd);
+            place.is_taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A forked child has no part in the waits of its parent, whose bells it would take away.
+pub fn in_child() {
+    for place in &PLACES {
+        private::forget(&place.fd);
+        place.is_taken.store(false, Ordering::Relaxed);
     }
 }
 

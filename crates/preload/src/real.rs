@@ -74,6 +74,8 @@ real! {
     fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int;
     ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    setrlimit(resource: c_uint, limit: *const libc::rlimit) -> c_int;
+    prlimit(process: libc::pid_t, resource: c_uint, new: *const libc::rlimit, old: *mut libc::rlimit) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fclose(stream: *mut libc::FILE) -> c_int;
     poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;

@@ -185,6 +185,33 @@ pub fn send_all(fd: c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
+/// Ends the connection as close(2) does, although another process has the socket for a moment.
+pub fn end(fd: c_int) {
+    let is_reset = unread(fd) > 0 || lingers_not(fd);
+    // SAFETY: the address is a local, of the stated length.
+    unsafe {
+        if is_reset {
+            let none = libc::sockaddr { sa_family: libc::AF_UNSPEC as u16, sa_data: [0; 14] };
+            let length = size_of::<libc::sockaddr>() as libc::socklen_t;
+            crate::real::connect(fd, &raw const none, length);
+        } else {
+            crate::real::shutdown(fd, libc::SHUT_RDWR);
+        }
+    }
+}
+
+/// Returns true if close(2) resets the connection: SO_LINGER with a time of 0.
+fn lingers_not(fd: c_int) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut length = size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the buffer has the stated length.
+    let code = unsafe {
+        let value = (&raw mut linger).cast();
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, &raw mut length)
+    };
+    code == 0 && linger.l_onoff != 0 && linger.l_linger == 0
+}
+
 /// Makes the last close(2) reset the connection, as the kernel does when unread bytes are lost.
 pub fn reset_when_closed(fd: c_int) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::Reason;
 
 use crate::connection::{Connection, Phase};
+use crate::monitor::Offered;
 use crate::table::Entry;
-use crate::{io_uring, monitor, tcp};
+use crate::{io_uring, monitor, tcp, tcp_only};
 
 /// What a call has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +22,11 @@ pub enum Exchange {
 const SECOND_EXCHANGE: u32 = 2;
 /// A connection that has carried as much is offered without a second exchange.
 const MANY_BYTES: u64 = 64 << 10;
+/// The changes of direction before the second offer, if the first has failed. Before each further one, they are 16 times as many, and
+/// so are the bytes.
+const AFTER_REFUSAL: u32 = 128;
+/// Failed offers from which on the numbers stay as they are.
+const MAX_REFUSALS: u32 = 5;
 /// Calls that look for the monitor's response to an offer, each time that the number of calls since has doubled. Where the other end is
 /// not fast, none comes until the monitor gives up.
 const LOOKS: u32 = 8;
@@ -35,7 +41,7 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
             }
         }
         Phase::Offered => {
-            connection.record.counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
+            connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
             // Two threads at once may count one call: an atomic addition would cost more than that is worth.
             let calls = connection.calls.load(Ordering::Relaxed).wrapping_add(1);
             connection.calls.store(calls, Ordering::Relaxed);
@@ -44,7 +50,7 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
             }
         }
         Phase::Paired => {
-            connection.record.counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
+            connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
         }
         Phase::Settled => {}
     }
@@ -67,10 +73,15 @@ fn is_due(connection: &Connection, exchange: Exchange) -> bool {
         flips = ((flips & !1) + 2) | last;
     }
     connection.flips.store(flips, Ordering::Relaxed);
-    let counters = &connection.record.counters;
-    flips / 2 > SECOND_EXCHANGE
-        || counters.tcp_in.load(Ordering::Relaxed) >= MANY_BYTES
-        || counters.tcp_out.load(Ordering::Relaxed) >= MANY_BYTES
+    let counters = &connection.record().counters;
+    let refusals = connection.refusals.load(Ordering::Relaxed).min(MAX_REFUSALS);
+    let (changes, bytes) = match refusals {
+        0 => (SECOND_EXCHANGE, MANY_BYTES),
+        _ => (AFTER_REFUSAL << (4 * (refusals - 1)), MANY_BYTES << (4 * refusals)),
+    };
+    flips / 2 > changes
+        || counters.tcp_in.load(Ordering::Relaxed) >= bytes
+        || counters.tcp_out.load(Ordering::Relaxed) >= bytes
 }
 
 fn offer_to_monitor(entry: Entry) {
@@ -79,7 +90,8 @@ fn offer_to_monitor(entry: Entry) {
         // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
         return;
     }
-    if io_uring::is_used()
+    if tcp_only::is_on()
+        || io_uring::is_used()
         || crate::epoll::is_unsupported(entry)
         || tcp::has_unsupported_options(entry.fd)
     {
@@ -94,9 +106,10 @@ fn offer_to_monitor(entry: Entry) {
     if !connection.advance(Phase::Fresh, Phase::Offered) {
         return;
     }
-    if monitor::send_offer(entry) {
-        connection.set_mode(levada_ring::records::Mode::Offered);
-    } else {
-        connection.settle(Reason::Monitor);
+    connection.calls.store(0, Ordering::Relaxed);
+    match monitor::send_offer(entry) {
+        Offered::Sent => connection.set_mode(levada_ring::records::Mode::Offered),
+        Offered::Busy => connection.try_later(Reason::Exhausted),
+        Offered::Failed => connection.settle(Reason::Monitor),
     }
 }

@@ -1,6 +1,6 @@
 //! What wakes this process, and its peers: *bells*, which are eventfds, and *marks*, which say for which connection a bell was rung.
 
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::connection::Connection;
-use crate::private;
+use crate::{arena, private, segments};
 
 /// The eventfds of this process.
 static OWN: [AtomicI32; BELLS] = [const { AtomicI32::new(-1) }; BELLS];
@@ -34,11 +34,6 @@ static PEERS: [Peer; 1024] = [const { Peer::new() }; 1024];
 /// How often to look whether the last thread has rung, before what it uses is left open.
 const SPINS: u32 = 10_000;
 
-fn borrow(fd: i32) -> Option<BorrowedFd<'static>> {
-    // SAFETY: the descriptor is private to this library, whose functions do not let the program close it.
-    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
-}
-
 /// Makes what wakes this process.
 ///
 /// # Errors
@@ -47,7 +42,7 @@ pub fn prepare() -> Result<(), Errno> {
     for bell in &OWN {
         if bell.load(Ordering::Relaxed) < 0 {
             let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-            bell.store(private::keep(made)?.into_raw_fd(), Ordering::Release);
+            private::keep_in(bell, made)?;
         }
     }
     prepare_marks()
@@ -60,13 +55,12 @@ pub fn prepare() -> Result<(), Errno> {
 pub fn prepare_marks() -> Result<(), Errno> {
     if MARKS.load(Ordering::Acquire).is_null() {
         let (file, marks) = Marks::create()?;
-        let (file, marks) = (private::keep(file)?, Box::into_raw(Box::new(marks)));
+        let marks = Box::into_raw(Box::new(marks));
         let made =
             MARKS.compare_exchange(null_mut(), marks, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if made {
-            MARKS_FILE.store(file.into_raw_fd(), Ordering::Release);
+            private::keep_in(&MARKS_FILE, file)?;
         } else {
-            private::forget(file.into_raw_fd());
             // SAFETY: another thread was faster; this box was shown to no one.
             drop(unsafe { Box::from_raw(marks) });
         }
@@ -74,22 +68,21 @@ pub fn prepare_marks() -> Result<(), Errno> {
     Ok(())
 }
 
-/// What the monitor hands to peers, in the order that they expect.
-pub fn descriptors() -> impl Iterator<Item = BorrowedFd<'static>> {
-    let all = OWN.iter().chain([&MARKS_FILE]);
-    all.filter_map(|fd| borrow(fd.load(Ordering::Acquire)))
+/// The homes of what the monitor hands to peers, in the order that they expect.
+pub fn descriptors() -> impl Iterator<Item = &'static AtomicI32> {
+    OWN.iter().chain([&MARKS_FILE])
 }
 
 /// A forked child rings its parent's bells, which are its own, too; but marks are taken by one process only.
-pub fn after_fork() {
+pub fn in_child() {
     // The mapping stays: a thread of the parent may have used it when it forked.
     MARKS.store(null_mut(), Ordering::Release);
-    private::forget(MARKS_FILE.swap(-1, Ordering::AcqRel));
+    private::forget(&MARKS_FILE);
 }
 
-/// An eventfd of this process that its peers ring.
-pub fn own_bell(index: usize) -> Option<BorrowedFd<'static>> {
-    OWN.get(index).and_then(|bell| borrow(bell.load(Ordering::Acquire)))
+/// The home of an eventfd of this process that its peers ring.
+pub fn own_bell(index: usize) -> Option<&'static AtomicI32> {
+    OWN.get(index).filter(|bell| bell.load(Ordering::Acquire) >= 0)
 }
 
 fn own_marks() -> Option<&'static Marks> {
@@ -126,8 +119,8 @@ pub fn ring(connection: &Connection, waiter: Option<Waiter>) {
     if waiter.is_none() {
         return;
     }
-    connection.record.counters.wakeups.fetch_add(1, Ordering::Relaxed);
-    match (connection.peer.load(Ordering::Relaxed), waiter) {
+    connection.record().counters.wakeups.fetch_add(1, Ordering::Relaxed);
+    match (segments::own(arena::number(connection)).peer(), waiter) {
         (0, _) => ring_here(waiter),
         (peer, Some(Waiter::Bell { bell, mark })) => {
             if let Some(peer) = Peer::find(peer) {
@@ -151,11 +144,25 @@ pub fn ring_own(bell: u8) {
     write_bell(OWN.get(usize::from(bell)));
 }
 
-fn write_bell(bell: Option<&AtomicI32>) {
-    if let Some(bell) = bell.and_then(|bell| borrow(bell.load(Ordering::Acquire))) {
-        // It fails only if it was rung very often already.
-        let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+/// Wakes all threads that sleep until a bell of this process rings.
+pub fn ring_all_own() {
+    OWN.iter().for_each(|bell| write_bell(Some(bell)));
+}
+
+/// Closes what wakes this process and its peers, once no connection has a ring.
+pub fn release() {
+    for peer in &PEERS {
+        if peer.number.swap(0, Ordering::SeqCst) != 0 {
+            peer.free_resources();
+        }
     }
+    OWN.iter().chain([&MARKS_FILE]).for_each(private::forget);
+}
+
+fn write_bell(bell: Option<&AtomicI32>) {
+    // It fails only if it was rung very often already.
+    let ring = |bell: BorrowedFd<'_>| rustix::io::write(bell, &1_u64.to_ne_bytes());
+    let _ = bell.and_then(|bell| private::with(bell, ring));
 }
 
 /// Notes what wakes a peer. `false` if there is no room, or it is not what it should be: the peer could not be woken.
@@ -168,8 +175,11 @@ pub fn learn(number: u32, descriptors: impl Iterator<Item = OwnedFd>) -> bool {
     }
     let Some(peer) = Peer::free() else { return false };
     for (bell, place) in descriptors.into_iter().zip(&peer.bells) {
-        let Ok(bell) = private::keep(bell) else { return false };
-        private::forget(place.swap(bell.into_raw_fd(), Ordering::AcqRel));
+        if private::keep_in(place, bell).is_err() {
+            // More than the library's share.
+            peer.bells.iter().for_each(private::forget);
+            return false;
+        }
     }
     peer.marks.store(Box::into_raw(Box::new(marks)), Ordering::Release);
     peer.number.store(u64::from(number) + 1, Ordering::SeqCst);
@@ -225,10 +235,9 @@ impl Peer {
     /// the handler that this is called from, or was in another process when that forked.
     fn free_resources(&self) {
         let marks = self.marks.swap(null_mut(), Ordering::AcqRel);
-        let bells = self.bells.each_ref().map(|bell| bell.swap(-1, Ordering::AcqRel));
         for _ in 0..SPINS {
             if self.users.load(Ordering::SeqCst) == 0 {
-                bells.into_iter().for_each(private::forget);
+                self.bells.iter().for_each(private::forget);
                 if !marks.is_null() {
                     // SAFETY: it came from a box, and no thread has it any more: each checks the number, which is 0, after it
                     // has become a user.

@@ -43,6 +43,24 @@ fn built(file: &str, target: &[&str]) -> PathBuf {
     file
 }
 
+/// A program of the tests, made from a source in C in the folder of these tests.
+pub fn compiled(source: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let folder = std::env::current_exe().unwrap().parent().unwrap().join("programs-in-c");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Tests that run at the same time may make the same one.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    let name = source.file_stem().unwrap().to_string_lossy().into_owned();
+    let new = folder.join(format!("{name}-{}-{number}", std::process::id()));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-g", "-o"]).arg(&new).arg(&source).args(options);
+    assert!(compiler.status().unwrap().success(), "{source:?} cannot be compiled");
+    let program = folder.join(name);
+    std::fs::rename(new, &program).unwrap();
+    program
+}
+
 /// Lets a program run with the library.
 pub fn with_library(command: &mut Command) {
     command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, monitor());

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A failed step fails the test.
 
 mod differential;
+mod hostile;
 mod io_uring;
 mod library;
 mod many;
+mod probes;
 mod programs;
 mod python;

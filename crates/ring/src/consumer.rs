@@ -1,7 +1,7 @@
 //! The end of a ring that reads.
 
 use crate::atomic::Ordering;
-use crate::layout::Region;
+use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
 use crate::sleep::{self, Waiter};
 
@@ -16,10 +16,47 @@ pub struct Consumer<M> {
     entered: u32,
 }
 
+/// The state of a [`Consumer`] between calls. It may be kept where other processes can change it:
+/// [`Consumer::restore`] checks it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ConsumerState {
+    /// Bytes read.
+    pub tail: u64,
+    /// Bytes written when the producer's cursor was last read.
+    pub head: u64,
+    /// The changes of region that were followed.
+    pub entered: u32,
+}
+
+impl ConsumerState {
+    /// Each operation that depends on positions fails with it, and reads nothing.
+    const CORRUPT: Self = Self { tail: u64::MAX, head: u64::MAX, entered: 0 };
+
+    fn is_possible(&self) -> bool {
+        let is_ordered = self.tail <= self.head && self.head <= MAX_POSITION;
+        is_ordered && self.head - self.tail <= MAX_UNREAD
+    }
+}
+
 impl<M: Memory> Consumer<M> {
     /// The consumer of a ring that nothing was read from.
     pub fn new(memory: M) -> Self {
-        Self { memory, tail: 0, head: 0, entered: 0 }
+        Self::restore(memory, ConsumerState::default())
+    }
+
+    /// A consumer that goes on where [`state`](Self::state) was taken. If no consumer can be in this
+    /// state, each operation that depends on positions fails with [`Corrupt`].
+    #[inline]
+    pub fn restore(memory: M, state: ConsumerState) -> Self {
+        let state = if state.is_possible() { state } else { ConsumerState::CORRUPT };
+        let ConsumerState { tail, head, entered } = state;
+        Self { memory, tail, head, entered }
+    }
+
+    /// The state for [`restore`](Self::restore).
+    #[inline]
+    pub fn state(&self) -> ConsumerState {
+        ConsumerState { tail: self.tail, head: self.head, entered: self.entered }
     }
 
     /// Copies bytes into `buffer` and frees their room; returns how many. 0 if there are none, or `buffer` is empty. If the
@@ -186,8 +223,7 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     fn look(&mut self) -> Result<(), Corrupt> {
         let head = self.memory.control().produced.head.load(Ordering::Acquire);
-        let most = Region::Small.capacity() + Region::Large.capacity();
-        if head < self.head || head - self.tail > most {
+        if head < self.head || head > MAX_POSITION || head - self.tail > MAX_UNREAD {
             return Err(Corrupt("the writer's cursor is outside of the ring"));
         }
         self.head = head;

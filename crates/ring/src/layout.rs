@@ -23,6 +23,11 @@ pub const HALF: u64 = HEADER / 2 + SMALL;
 
 pub(crate) const HEADER: u64 = 4 << 10;
 
+/// Positions of a stream stay below: far more than any connection carries, and sums do not overflow.
+pub(crate) const MAX_POSITION: u64 = 1 << 62;
+/// Bytes that can be written and not read: those of both regions.
+pub(crate) const MAX_UNREAD: u64 = Region::Small.capacity() + Region::Large.capacity();
+
 /// The region of a ring that bytes go to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Region {
@@ -32,13 +37,13 @@ pub(crate) enum Region {
 
 impl Region {
     /// A ring alternates between its regions, and begins with the small one.
-    pub(crate) fn after(switches: u32) -> Self {
+    pub(crate) const fn after(switches: u32) -> Self {
         if switches.is_multiple_of(2) { Self::Small } else { Self::Large }
     }
 
     /// A power of two.
     #[cfg(not(loom))]
-    pub(crate) fn capacity(self) -> u64 {
+    pub(crate) const fn capacity(self) -> u64 {
         match self {
             Self::Small => SMALL,
             Self::Large => LARGE,
@@ -47,7 +52,7 @@ impl Region {
 
     /// Loom explores every interleaving, so that its rings are short.
     #[cfg(loom)]
-    pub(crate) fn capacity(self) -> u64 {
+    pub(crate) const fn capacity(self) -> u64 {
         match self {
             Self::Small => 2,
             Self::Large => 4,

@@ -1,10 +1,12 @@
 //! A segment that no value owns.
 
+use std::ptr::NonNull;
+
 use crate::atomic::Ordering;
 use crate::control::LEFT;
 use crate::mapping::{Half, Mapping, Start};
 use crate::segment::{Segment, Side};
-use crate::{Consumer, Producer};
+use crate::{Consumer, ConsumerState, Producer, ProducerState};
 
 impl Segment {
     /// Keeps the segment mapped without a reference to it.
@@ -15,22 +17,49 @@ impl Segment {
     }
 }
 
-/// A segment that stays mapped until [`unmap`](Self::unmap). Its ends own no memory of the process, so that they can be kept
-/// in memory that processes share after a fork: the segment is at the same address in both.
+/// A segment that stays mapped until [`unmap`](Self::unmap). Its ends own no memory of the process.
 #[derive(Clone, Copy)]
 pub struct Leaked(pub(crate) Start);
 
 impl Leaked {
-    /// As [`Segment::ends`].
-    pub fn ends(self, side: Side) -> (Producer<Half>, Consumer<Half>) {
-        side.ends(|direction| Half { start: self.0, direction, _mapping: None })
+    /// The address of the mapping, for memory of this process only: no other process may change it.
+    pub fn into_address(self) -> NonNull<u8> {
+        self.0.0
     }
 
-    /// Whether the reader of what `side` writes has left the ring, see [`handover`](crate::handover).
+    /// The segment that is mapped at this address.
+    ///
+    /// # Safety
+    /// `address` is from [`into_address`](Self::into_address), and the segment is mapped for as long as
+    /// the result and its ends are used.
+    #[allow(unsafe_code)]
+    #[inline]
+    pub unsafe fn from_address(address: NonNull<u8>) -> Self {
+        Self(Start(address))
+    }
+
+    /// The end that `side` writes to, in this state.
+    #[inline]
+    pub fn producer(self, side: Side, state: ProducerState) -> Producer<Half> {
+        Producer::restore(self.half(side.outbound()), state)
+    }
+
+    /// The end that `side` reads from, in this state.
+    #[inline]
+    pub fn consumer(self, side: Side, state: ConsumerState) -> Consumer<Half> {
+        Consumer::restore(self.half(1 - side.outbound()), state)
+    }
+
+    #[inline]
+    fn half(self, direction: usize) -> Half {
+        Half { start: self.0, direction, _mapping: None }
+    }
+
+    /// Returns true if the reader of what `side` writes has left the ring, see
+    /// [`handover`](crate::handover).
     #[inline]
     pub fn is_left(self, side: Side) -> bool {
-        let direction = usize::from(side == Side::Acceptor);
-        self.0.control(direction).handover.end.load(Ordering::Acquire) == LEFT
+        self.0.control(side.outbound()).handover.end.load(Ordering::Acquire) == LEFT
     }
 
     /// Removes the mapping from this process.

@@ -48,7 +48,7 @@ mod tests;
 
 #[cfg(not(loom))]
 pub use account::Account;
-pub use consumer::Consumer;
+pub use consumer::{Consumer, ConsumerState};
 pub use control::Control;
 #[cfg(not(loom))]
 pub use futex::Sleep;
@@ -63,7 +63,7 @@ pub use mapping::Half;
 #[cfg(not(loom))]
 pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
-pub use producer::Producer;
+pub use producer::{Producer, ProducerState};
 #[cfg(not(loom))]
 pub use sealed::OpenError;
 #[cfg(not(loom))]

@@ -22,7 +22,7 @@ pub(crate) struct Mapping(pub(crate) Start);
 
 /// Where a segment is mapped. It says nothing about how long: see [`Half`].
 #[derive(Clone, Copy)]
-pub(crate) struct Start(NonNull<u8>);
+pub(crate) struct Start(pub(crate) NonNull<u8>);
 
 // SAFETY: the mapping is at the same address in every thread, and all access to its bytes is by atomics or by the copies
 // of `shared_copy`, which permit changes at the same time.

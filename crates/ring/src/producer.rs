@@ -1,7 +1,7 @@
 //! The end of a ring that writes.
 
 use crate::atomic::Ordering;
-use crate::layout::Region;
+use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
 use crate::sleep::{self, Waiter};
 
@@ -18,10 +18,62 @@ pub struct Producer<M> {
     since: u64,
 }
 
+/// The state of a [`Producer`] between calls. It may be kept where other processes can change it:
+/// [`Producer::restore`] checks it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ProducerState {
+    /// Bytes written.
+    pub head: u64,
+    /// Bytes that the consumer was shown.
+    pub published: u64,
+    /// Bytes that the consumer had read when its cursor was last read.
+    pub tail: u64,
+    /// The position from which on bytes are in the present region.
+    pub since: u64,
+    /// The number of changes of region.
+    pub switches: u32,
+}
+
+impl ProducerState {
+    /// Each operation that depends on positions fails with it, and writes nothing.
+    const fn corrupt(switches: u32) -> Self {
+        let since = u64::MAX - Region::after(switches).capacity();
+        Self { head: u64::MAX, published: u64::MAX, tail: u64::MAX, since, switches }
+    }
+
+    fn is_possible(&self) -> bool {
+        let Self { head, published, tail, since, switches } = *self;
+        let is_ordered = tail <= published && published <= head && since <= head;
+        is_ordered
+            && head <= MAX_POSITION
+            && head - tail <= MAX_UNREAD
+            && head - tail.max(since) <= Region::after(switches).capacity()
+    }
+}
+
 impl<M: Memory> Producer<M> {
     /// The producer of a ring that nothing was written to.
     pub fn new(memory: M) -> Self {
-        Self { memory, head: 0, published: 0, tail: 0, switches: 0, since: 0 }
+        Self::restore(memory, ProducerState::default())
+    }
+
+    /// A producer that goes on where [`state`](Self::state) was taken. If no producer can be in this
+    /// state, each operation that depends on positions fails with [`Corrupt`].
+    #[inline]
+    pub fn restore(memory: M, state: ProducerState) -> Self {
+        let state = match state.is_possible() {
+            true => state,
+            false => ProducerState::corrupt(state.switches),
+        };
+        let ProducerState { head, published, tail, since, switches } = state;
+        Self { memory, head, published, tail, switches, since }
+    }
+
+    /// The state for [`restore`](Self::restore).
+    #[inline]
+    pub fn state(&self) -> ProducerState {
+        let Self { head, published, tail, since, switches, .. } = *self;
+        ProducerState { head, published, tail, since, switches }
     }
 
     /// Copies as much of `bytes` as there is room for, and returns how many bytes that were. The consumer sees them after
@@ -187,6 +239,9 @@ impl<M: Memory> Producer<M> {
         } else {
             (self.region(), self.head)
         };
+        if end - from > region.capacity() {
+            return Err(Corrupt("more bytes are unread than the ring holds"));
+        }
         let length = usize::try_from(end - from).unwrap_or(usize::MAX).min(buffer.len());
         pieces(region, from, length, |offset, range| {
             self.memory.read(RegionOf(region), offset, &mut buffer[range]);

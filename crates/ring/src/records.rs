@@ -1,25 +1,40 @@
-//! What a process shows of its connections: one record each, in a memfd that the monitor hands to `levada fast top`.
+//! The connections of a process, for `levada fast top`: one record each, in a memfd that the monitor hands out.
 //!
-//! The process writes, everyone else only reads. A reader may see a record while it changes: its numbers are for people.
+//! The process and its forked children write; the file is sealed, so that all others can only read it. A reader may see a record while
+//! it changes: its numbers are for people. Nothing in it is an address of memory, and no process acts on it, with one exception: the
+//! monitor compares [`Record::offer`] with an offer that it has.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 mod snapshot;
+mod written;
 
-pub use snapshot::{Closed, Connection, Snapshot, SnapshotError, Traffic, memory};
+pub use snapshot::{Closed, Connection, Snapshot, SnapshotError, Traffic, holds, memory};
+pub use written::Records;
 
 /// How many connections of a process can be fast at a time. More stay on TCP.
 pub const RECORDS: usize = 16_384;
-/// Bytes from one record to the next. What follows a [`Record`] is the process's own.
-pub const STRIDE: usize = 1024;
+/// Bytes from one record to the next.
+pub const STRIDE: usize = 256;
 /// Bytes before the first record: [`Totals`].
 pub const HEADER: usize = 4096;
 /// The length of the file, in bytes. It is sparse.
 pub const LENGTH: usize = HEADER + RECORDS * STRIDE;
 /// The first eight bytes of the file.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"lvrecs\0\x02");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"lvrecs\0\x03");
+
+/// No process can map it for writing any more, write to it, or change its length. Mappings that exist stay, also in children of a fork.
+const SEALS: SealFlags = SealFlags::FUTURE_WRITE.union(crate::sealed::SEALS);
+
+/// Returns true if a process that receives the file can only read it.
+pub fn is_sealed(file: impl AsFd) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SEALS))
+}
 
 /// What carries the bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +116,15 @@ pub struct Counters {
     pub wakeups: AtomicU64,
 }
 
+impl Counters {
+    /// All of them, in a fixed order.
+    pub fn all(&self) -> impl Iterator<Item = &AtomicU64> {
+        let bytes = [&self.ring_in, &self.ring_out, &self.tcp_in, &self.tcp_out, &self.tcp_late];
+        let calls = [&self.taken, &self.written, &self.sleeps, &self.wakeups];
+        bytes.into_iter().chain(calls)
+    }
+}
+
 /// One connection.
 #[repr(C)]
 #[derive(Default)]
@@ -115,6 +139,69 @@ pub struct Record {
     pub remote: [AtomicU64; 3],
     /// What the connection has carried.
     pub counters: Counters,
+    /// The name of the offer to the monitor that holds; 0 without one. Closing the connection ends the offer by this word, without a
+    /// message to the monitor.
+    pub offer: AtomicU64,
+}
+
+/// The name of an offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OfferName {
+    /// Different for each offer of a process.
+    pub serial: u64,
+    /// The number that the process has for the connection.
+    pub connection: u16,
+    /// The number of its record.
+    pub record: u16,
+}
+
+impl OfferName {
+    const BITS: u32 = RECORDS.ilog2();
+    const MASK: u64 = RECORDS as u64 - 1;
+
+    /// The name as a number, which is not 0.
+    pub fn encode(self) -> u64 {
+        let Self { serial, connection, record } = self;
+        let serial = serial % (1 << (63 - 2 * Self::BITS));
+        1 << 63
+            | serial << (2 * Self::BITS)
+            | u64::from(connection) << Self::BITS
+            | u64::from(record)
+    }
+
+    /// The name that this number stands for. Each number stands for one: both other numbers are less than [`RECORDS`].
+    pub fn decode(number: u64) -> Self {
+        Self {
+            serial: number >> (2 * Self::BITS) & (u64::MAX >> (2 * Self::BITS + 1)),
+            connection: (number >> Self::BITS & Self::MASK) as u16,
+            record: (number & Self::MASK) as u16,
+        }
+    }
+}
+
+impl Record {
+    /// A record that shows nothing.
+    pub const fn new() -> Self {
+        let counters = Counters {
+            ring_in: AtomicU64::new(0),
+            ring_out: AtomicU64::new(0),
+            tcp_in: AtomicU64::new(0),
+            tcp_out: AtomicU64::new(0),
+            tcp_late: AtomicU64::new(0),
+            taken: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            sleeps: AtomicU64::new(0),
+            wakeups: AtomicU64::new(0),
+        };
+        Self {
+            mode: AtomicU32::new(0),
+            reason: AtomicU32::new(0),
+            local: [const { AtomicU64::new(0) }; 3],
+            remote: [const { AtomicU64::new(0) }; 3],
+            counters,
+            offer: AtomicU64::new(0),
+        }
+    }
 }
 
 /// The connections of a process that are closed, and the memory of those that are open.
@@ -160,4 +247,24 @@ impl Record {
 fn address_of([high, low, port]: [u64; 3]) -> SocketAddr {
     let ip = Ipv6Addr::from_bits(u128::from(high) << 64 | u128::from(low));
     SocketAddr::new(ip.to_canonical(), port as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_offers_are_read_as_they_were_written() {
+        for serial in [0, 1, (1 << 35) - 1] {
+            for (connection, record) in [(0, 0), (1, 2), (RECORDS as u16 - 1, RECORDS as u16 - 1)] {
+                let name = OfferName { serial, connection, record };
+                assert_ne!(name.encode(), 0);
+                assert_eq!(OfferName::decode(name.encode()), name);
+            }
+        }
+        bolero::check!().with_type::<u64>().for_each(|number| {
+            let OfferName { connection, record, .. } = OfferName::decode(*number);
+            assert!(usize::from(connection) < RECORDS && usize::from(record) < RECORDS);
+        });
+    }
 }

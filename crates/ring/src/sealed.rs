@@ -7,8 +7,9 @@ use rustix::fs::{
     ftruncate, memfd_create,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+pub(crate) const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// Why a descriptor is not a segment.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +25,25 @@ pub enum OpenError {
 /// Makes a file of `length` bytes, of which the pages of the first `allocated` are there: writing to them cannot fail for want of memory.
 ///
 /// # Errors
-/// Those of memfd_create(2) and fallocate(2).
+/// Those of memfd_create(2) and fallocate(2), and `FBIG` if the process may not have files of this length.
 pub(crate) fn create(name: &str, length: u64, allocated: u64) -> Result<OwnedFd, Errno> {
-    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    ftruncate(&file, length)?;
+    let file = unsealed(name, length)?;
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, allocated)?;
     fcntl_add_seals(&file, SEALS)?;
+    Ok(file)
+}
+
+/// Makes a file of `length` bytes that has no seals yet.
+///
+/// # Errors
+/// Those of memfd_create(2), and `FBIG` if the process may not have files of this length.
+pub(crate) fn unsealed(name: &str, length: u64) -> Result<OwnedFd, Errno> {
+    // Beyond the limit, the kernel would send SIGXFSZ, which ends a process by default.
+    if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < length) {
+        return Err(Errno::FBIG);
+    }
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    ftruncate(&file, length)?;
     Ok(file)
 }
 

@@ -24,13 +24,10 @@ pub enum Side {
 }
 
 impl Side {
-    /// The two ends of a process, by the halves of the directions 0 and 1.
-    pub(crate) fn ends(self, half: impl Fn(usize) -> Half) -> (Producer<Half>, Consumer<Half>) {
-        let own = match self {
-            Self::Connector => 0,
-            Self::Acceptor => 1,
-        };
-        (Producer::new(half(own)), Consumer::new(half(1 - own)))
+    /// The number of the direction that it writes; the other one is 1 less this.
+    #[inline]
+    pub(crate) fn outbound(self) -> usize {
+        usize::from(self == Self::Acceptor)
     }
 }
 
@@ -69,7 +66,8 @@ impl Segment {
     /// The two ends of this process. Each side may be taken once only: two producers of one ring would overwrite each
     /// other's bytes.
     pub fn ends(&self, side: Side) -> (Producer<Half>, Consumer<Half>) {
-        side.ends(|direction| self.half(direction))
+        let own = side.outbound();
+        (Producer::new(self.half(own)), Consumer::new(self.half(1 - own)))
     }
 
     pub(crate) fn half(&self, direction: usize) -> Half {

@@ -8,7 +8,7 @@ use crate::Side;
 /// Bytes of every message.
 pub const LENGTH: usize = 24;
 /// The version of these messages, which [`Request::Hello`] states.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
 pub const BELLS: usize = 4;
 /// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its [`Marks`](crate::Marks).
@@ -30,13 +30,13 @@ pub enum Request {
     /// The attached socket becomes a connection to the monitor. A forked child cannot use that of its parent, and may no
     /// longer be allowed to connect.
     Adopt,
-    /// The attached TCP socket may be upgraded, if its other end is offered too.
+    /// The attached TCP socket may be upgraded, if its other end is offered too. The offer holds for as long as the record of the
+    /// connection has its name, see [`Record::offer`](crate::records::Record::offer).
     Offer {
-        /// The number of the connection in the process; it is returned in the response.
+        /// An [`OfferName`](crate::records::OfferName); it is returned in the response.
         connection: u64,
     },
-    /// The offer no longer holds: the socket is about to be closed. The response is [`Response::Refused`], unless that to the offer is
-    /// on its way.
+    /// The offer no longer holds. There is no response: this message only frees memory of the monitor early.
     Withdraw {
         /// As in the offer.
         connection: u64,

@@ -4,13 +4,15 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use levada_ring::Account;
+use levada_ring::records::{OfferName, Records};
 use levada_ring::wire::{LENGTH, Request, Response, VERSION, WAKING};
-use levada_ring::{Account, records};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
@@ -36,7 +38,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(options: Options) -> Self {
-        crate::server::raise_descriptor_limit();
+        crate::server::raise_limits();
         let folder = tempfile::tempdir().unwrap();
         let monitor = Monitor::bind(&folder.path().join("run/fast.sock"), options).unwrap();
         let stop = monitor.stop();
@@ -73,7 +75,8 @@ impl Drop for Running {
 /// A process with fast sockets.
 pub struct Process {
     pub socket: OwnedFd,
-    records: OwnedFd,
+    file: OwnedFd,
+    records: Arc<Records>,
     bells: [OwnedFd; WAKING],
 }
 
@@ -96,17 +99,15 @@ impl Process {
         for timeout in [Timeout::Send, Timeout::Recv] {
             set_socket_timeout(&socket, timeout, Some(LONG)).unwrap();
         }
-        let records = memfd_create("records", MemfdFlags::CLOEXEC).unwrap();
-        ftruncate(&records, records::LENGTH as u64).unwrap();
-        let magic = records::MAGIC.to_ne_bytes();
-        rustix::io::pwrite(&records, &magic, 0).unwrap();
+        let (file, records) = Records::create().unwrap();
         let bells = std::array::from_fn(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
-        Self { socket, records, bells }
+        Self { socket, file, records: Arc::new(records), bells }
     }
 
     /// A child of this process after a fork: it has the same records.
     pub fn forked(&self, path: &Path) -> Self {
-        Self { records: self.records.try_clone().unwrap(), ..Self::connect(path) }
+        let (file, records) = (self.file.try_clone().unwrap(), Arc::clone(&self.records));
+        Self { file, records, ..Self::connect(path) }
     }
 
     pub fn send(&self, request: Request, descriptors: &[BorrowedFd<'_>]) {
@@ -114,13 +115,21 @@ impl Process {
     }
 
     pub fn hello(&self, run: u64) {
-        let mut descriptors = vec![self.records.as_fd()];
+        let mut descriptors = vec![self.file.as_fd()];
         descriptors.extend(self.bells.iter().map(AsFd::as_fd));
         self.send(Request::Hello { version: VERSION, run, pid: run as u32 }, &descriptors);
     }
 
     pub fn offer_socket(&self, connection: u64, socket: impl AsFd) {
+        let record = OfferName::decode(connection).record;
+        self.records.record(record.into()).offer.store(connection, Ordering::SeqCst);
         self.send(Request::Offer { connection }, &[socket.as_fd()]);
+    }
+
+    /// Removes the name of an offer from the records.
+    pub fn end_offer(&self, connection: u64) {
+        let record = OfferName::decode(connection).record;
+        self.records.record(record.into()).offer.store(0, Ordering::SeqCst);
     }
 
     /// The next response that is not [`Response::Welcome`].
@@ -134,7 +143,7 @@ impl Process {
     }
 
     fn receive_any(&self) -> (Response, Vec<OwnedFd>) {
-        let Packet { bytes, descriptors } = receive(&self.socket, RecvFlags::empty()).unwrap();
+        let Packet { bytes, descriptors, .. } = receive(&self.socket, RecvFlags::empty()).unwrap();
         (Response::decode(&bytes).unwrap(), descriptors)
     }
 
@@ -147,8 +156,7 @@ impl Process {
 
     /// Says in its records how many segments it has.
     pub fn set_rings(&self, count: u64) {
-        let at = std::mem::offset_of!(records::Totals, rings) as u64;
-        rustix::io::pwrite(&self.records, &count.to_ne_bytes(), at).unwrap();
+        self.records.totals().rings.store(count, Ordering::SeqCst);
     }
 
     /// The next response, which has no descriptors.
@@ -170,7 +178,7 @@ impl Process {
 
     /// Waits until the monitor has handled everything that was sent before.
     pub fn settle(&self) {
-        self.send(Request::Offer { connection: u64::MAX }, &[self.records.as_fd()]);
+        self.send(Request::Offer { connection: u64::MAX }, &[self.file.as_fd()]);
         let refused = self.response();
         assert!(matches!(refused, Response::Refused { connection: u64::MAX, .. }), "{refused:?}");
     }

@@ -7,7 +7,7 @@ use libc::{c_int, epoll_event};
 
 use super::registry::{EDGE, EVENTS, Epoll, Member, TAG};
 use crate::connection::Path;
-use crate::{process, readiness, tcp, waking};
+use crate::{readiness, segments, tcp, waking};
 
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Reported whether the program asks for them or not.
@@ -172,8 +172,8 @@ impl Member {
         let can_rest = self.events & IN != 0
             && !self.disabled
             && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
-            && connection.marks_of.load(Ordering::Relaxed) == process::own()
-            && connection.peer.load(Ordering::Relaxed) != 0
+            && segments::own(self.entry.number).has_marks_here()
+            && segments::own(self.entry.number).peer() != 0
             && connection.holders.load(Ordering::Relaxed) == 1;
         if can_rest {
             self.arm(bell);

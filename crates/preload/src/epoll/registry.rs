@@ -1,6 +1,6 @@
 //! What is registered in which epoll.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering, fence};
 
 use levada_ring::records::{RECORDS, Reason};
@@ -11,7 +11,7 @@ use super::members::Members;
 use crate::connection::{Path, Phase};
 use crate::lock::Guarded;
 use crate::table::{self, DESCRIPTORS, Entry};
-use crate::{demote, readiness, waking};
+use crate::{demote, private, readiness, waking};
 
 /// Events that a ring has no answer to.
 const UNSUPPORTED: u32 = libc::EPOLLEXCLUSIVE as u32;
@@ -201,10 +201,13 @@ fn register_bell(epoll: c_int) -> Option<u8> {
     let bell = waking::own_bell(number.into())?;
     let events = libc::EPOLLIN as u32 | EDGE;
     let mut event = epoll_event { events, u64: TAG | u64::from(BELL) };
-    // SAFETY: the event is a local.
-    let code = unsafe {
-        crate::real::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &raw mut event)
+    let add = |bell: BorrowedFd<'_>| {
+        // SAFETY: the event is a local.
+        unsafe {
+            crate::real::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, bell.as_raw_fd(), &raw mut event)
+        }
     };
+    let code = private::with(bell, add)?;
     (code == 0 || crate::errno::last() == libc::EEXIST).then_some(number)
 }
 

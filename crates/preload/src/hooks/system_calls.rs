@@ -80,6 +80,8 @@ unsafe fn of_descriptor(number: c_long, arguments: [c_long; 6]) -> Option<c_long
             libc::SYS_ioctl if found(a) => libc::ioctl(fd, b as _, c) as isize,
             libc::SYS_socket => libc::socket(fd, b as _, c as _) as isize,
             libc::SYS_accept4 => libc::accept4(fd, b as _, c as _, d as _) as isize,
+            libc::SYS_setrlimit => libc::setrlimit(a as _, b as _) as isize,
+            libc::SYS_prlimit64 => libc::prlimit(a as _, b as _, c as _, d as _) as isize,
             libc::SYS_execve => libc::execve(a as _, b as _, c as _) as isize,
             _ => return of_events(number, arguments),
         }

@@ -12,7 +12,7 @@ use crate::{errno, upgrade};
 pub fn receive_in_kernel(entry: Entry, flags: c_int, real: impl Fn() -> isize) -> isize {
     let connection = entry.connection;
     if connection.phase() == Phase::Settled {
-        return count(real(), &connection.record.counters.tcp_in);
+        return count(real(), &connection.record().counters.tcp_in);
     }
     let in_kernel = &connection.inbound.in_kernel;
     if in_kernel.fetch_add(1, Ordering::SeqCst) > 0 && connection.inbound_path() == Path::Ready {
@@ -28,7 +28,7 @@ pub fn receive_in_kernel(entry: Entry, flags: c_int, real: impl Fn() -> isize) -
     let saved = errno::last();
     in_kernel.fetch_sub(1, Ordering::SeqCst);
     if let Ok(received @ 1..) = u64::try_from(received) {
-        let counters = &connection.record.counters;
+        let counters = &connection.record().counters;
         counters.tcp_in.fetch_add(received, Ordering::Relaxed);
         if flags & libc::MSG_PEEK == 0 {
             // For the position at which the ring begins.
@@ -44,14 +44,14 @@ pub fn receive_in_kernel(entry: Entry, flags: c_int, real: impl Fn() -> isize) -
 pub fn send_in_kernel(entry: Entry, real: impl Fn() -> isize) -> isize {
     let connection = entry.connection;
     if connection.phase() == Phase::Settled {
-        return count(real(), &connection.record.counters.tcp_out);
+        return count(real(), &connection.record().counters.tcp_out);
     }
     connection.outbound.in_kernel.fetch_add(1, Ordering::SeqCst);
     let sent = real();
     let saved = errno::last();
     connection.outbound.in_kernel.fetch_sub(1, Ordering::SeqCst);
     if let Ok(sent @ 1..) = u64::try_from(sent) {
-        connection.record.counters.tcp_out.fetch_add(sent, Ordering::Relaxed);
+        connection.record().counters.tcp_out.fetch_add(sent, Ordering::Relaxed);
         upgrade::after_exchange(entry, upgrade::Exchange::Sent, sent);
     }
     errno::set(saved);

@@ -8,6 +8,7 @@ use libc::c_int;
 
 use super::end::ended;
 use crate::connection::Direction;
+use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
 use crate::{demote, epoll, memory, tcp};
@@ -45,20 +46,20 @@ pub fn sleep(
     if !claim(&direction.sleeper) {
         return crowded(deadline);
     }
+    // The segment stays mapped, also if another thread closes the connection.
+    let user = User::asleep(entry.number);
     let wait = prepare().map_or(Wait::Again, |word| {
         let (slice, last) = slice_until(deadline);
         let woken = word.sleep(slice, deadline.is_none());
         look.slept(awake());
-        connection.record.counters.sleeps.fetch_add(1, Ordering::Relaxed);
+        connection.record().counters.sleeps.fetch_add(1, Ordering::Relaxed);
         memory::sweep();
         after_sleep(entry, woken, last)
     });
     direction.sleeper.store(0, Ordering::Release);
     // What an epoll has asked the peer for was replaced.
     epoll::look_again(entry.number);
-    if connection.holders.load(Ordering::Relaxed) == 0 {
-        connection.end(entry.number);
-    }
+    drop(user);
     wait
 }
 

@@ -9,8 +9,8 @@ use rustix::fs::{SeekFrom, fstat, seek};
 use rustix::io::{Errno, pread, retry_on_intr};
 
 use super::{
-    Counters, HEADER, LENGTH, MAGIC, Mode, REASONS, RECORDS, Reason, Record, STRIDE, Totals,
-    address_of,
+    Counters, HEADER, LENGTH, MAGIC, Mode, OfferName, REASONS, RECORDS, Reason, Record, STRIDE,
+    Totals, address_of,
 };
 use crate::layout::{HALF, LARGE};
 
@@ -84,6 +84,14 @@ pub fn memory(file: impl AsFd) -> u64 {
     }
     let count = |at: usize| word(&header, at).min(RECORDS as u64);
     count(offset_of!(Totals, rings)) * HALF + count(offset_of!(Totals, grown)) * LARGE
+}
+
+/// Returns true if the process still holds the offer with this name, as its records say.
+pub fn holds(file: impl AsFd, name: u64) -> bool {
+    let record = usize::from(OfferName::decode(name).record);
+    let at = HEADER + record * STRIDE + offset_of!(Record, offer);
+    let mut offer = [0; 8];
+    read_exact(file.as_fd(), &mut offer, at as u64).is_ok() && u64::from_ne_bytes(offer) == name
 }
 
 /// Why a file cannot be read as records.

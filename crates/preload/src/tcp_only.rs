@@ -1,0 +1,38 @@
+//! A process whose connections stay on TCP from some time on, because this library cannot see all that
+//! the program does with them, or may not have what rings need.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use levada_ring::records::Reason;
+
+use crate::{demote, monitor, poll, private, shown, table, waking};
+
+static IS_ON: AtomicU32 = AtomicU32::new(0);
+
+/// Returns true if no connection of this process may leave TCP.
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Acquire) != 0
+}
+
+/// Moves all connections back to TCP, where they stay.
+pub fn enter(reason: Reason) {
+    if IS_ON.swap(1, Ordering::AcqRel) == 0 {
+        let all: Vec<_> = table::entries().collect();
+        demote::all(&all, reason);
+        // Threads that sleep until a ring has something ask the kernel instead.
+        waking::ring_all_own();
+    }
+}
+
+/// The limit of descriptors of this process has changed. If the library has more than its share of
+/// them, it gives all back.
+pub fn limit_changed() {
+    if private::has_its_share() || !crate::process::owns_tables() {
+        return;
+    }
+    enter(Reason::Exhausted);
+    monitor::leave();
+    poll::release();
+    waking::release();
+    private::forget(shown::file());
+}

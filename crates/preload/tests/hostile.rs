@@ -1,0 +1,35 @@
+//! A child of a fork that has given up its user attacks its parent, by all that it has inherited.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::library::{compiled, with_library};
+
+fn attack(mode: &str) {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can start a child that gives up its user");
+        return;
+    }
+    let program: PathBuf = compiled("hostile/child.c", &["-pthread"]);
+    let mut command = Command::new(&program);
+    command.arg(mode);
+    with_library(&mut command);
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{mode}: {} {errors}", output.status);
+}
+
+#[test]
+fn shared_memory_has_no_addresses() {
+    attack("addresses");
+}
+
+#[test]
+fn a_child_that_writes_anything_into_shared_memory_harms_no_memory_and_no_other_connection() {
+    attack("scribble");
+}
+
+#[test]
+fn a_child_sees_nothing_of_other_processes_over_the_connection_that_it_inherits() {
+    attack("list");
+}

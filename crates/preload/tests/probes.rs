@@ -1,0 +1,35 @@
+//! Small programs in C that print what they observe: it must be the same without and with the library.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::library::{compiled, with_library};
+
+fn output(program: &Path, arguments: &[&str], is_fast: bool) -> Output {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    if is_fast {
+        with_library(&mut command);
+    }
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a probe without and with the library.
+fn compare(name: &str, options: &[&str], arguments: &[&str]) {
+    let program = compiled(&format!("probes/{name}.c"), &[&["-pthread"], options].concat());
+    let plain = output(&program, arguments, false);
+    assert!(plain.status.success(), "without the library: {plain:?}");
+    let fast = output(&program, arguments, true);
+    let errors = text(&fast.stderr);
+    assert_eq!(text(&fast.stdout), text(&plain.stdout), "{name} {arguments:?}: {errors}");
+    assert_eq!(fast.status, plain.status, "{name} {arguments:?}: {errors}");
+}
+
+#[test]
+fn the_program_has_all_numbers_of_descriptors() {
+    compare("descriptors", &[], &[]);
+}
