@@ -5,6 +5,7 @@
 //! rings. To sleep, their peers are asked to ring a bell of this process, which is registered in the epoll too.
 
 mod collect;
+mod instances;
 mod members;
 mod registry;
 
@@ -13,17 +14,29 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, epoll_event, sigset_t};
 
+pub use instances::{Instance, release_all};
 pub use registry::{
-    after_fork, before_fork, changed, closing, control, created, in_child, is_known, is_registered,
-    is_unsupported, look_again, nest, restore,
+    after_fork, before_exec, before_fork, changed, closing, control, duplicated, in_child,
+    is_held_by_several, is_registered, is_unsupported, look_again, nest, restore,
 };
 
-use crate::lock::Guarded;
 use crate::spin::{self, Look};
 use crate::{errno, memory};
 
 /// Rounds that take only events of rings, before the kernel is asked again.
 const ROUNDS: u32 = 8;
+
+/// The program has made an epoll. Threads may wait on it before it has connections.
+pub fn created(epoll: c_int) {
+    if crate::settings::socket().is_some() {
+        instances::find_or_make(epoll);
+    }
+}
+
+/// Returns true for an epoll that this library has seen.
+pub fn is_known(epoll: c_int) -> bool {
+    instances::find(epoll).is_some()
+}
 
 static ROUNDS_WITHOUT_KERNEL: AtomicU32 = AtomicU32::new(0);
 
@@ -35,7 +48,7 @@ pub fn wait(
     deadline: impl FnOnce() -> Option<Instant>,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    let shared = registry::find(epoll)?;
+    let shared = instances::find(epoll)?;
     let deadline = deadline();
     loop {
         registry::take_marks();
@@ -89,7 +102,7 @@ fn are_rings_first(kernel_first: bool, has_little_room: bool) -> bool {
 /// Sleeps until a peer rings or the kernel has something. What the call returns; 0 to look again.
 fn sleep(
     epoll: c_int,
-    shared: &Guarded<registry::Epoll>,
+    shared: &'static Instance,
     events: &mut [epoll_event],
     (deadline, mask, look): (Option<Instant>, *const sigset_t, &Look<'_>),
 ) -> c_int {

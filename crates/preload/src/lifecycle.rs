@@ -43,6 +43,7 @@ pub extern "C" fn end() {
             say_goodbye(entry);
         }
     }
+    epoll::release_all();
     process::disown();
 }
 
@@ -78,7 +79,7 @@ unsafe extern "C" fn in_child() {
 /// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor was closed by other means than
 /// close(2).
 pub fn is_new(fd: c_int) {
-    if table::find(fd).is_some() {
+    if table::find(fd).is_some() || epoll::is_known(fd) {
         closing(fd);
     }
 }
@@ -174,15 +175,15 @@ pub fn duplicated(from: c_int, to: c_int) {
     if to < 0 || from == to || !process::owns_tables() {
         return;
     }
-    epoll::nest(from);
+    epoll::duplicated(from, to);
     if let Some(entry) = table::find(from) {
         table::insert(to, entry.number);
     }
 }
 
 /// The program becomes another one, and hands its inheritable connections to it. The others end if no one else has them, and the
-/// kernel has to know what is unread.
-pub fn before_exec() {
+/// kernel has to know what is unread. Returns what [`exec_failed`] takes back.
+pub fn before_exec() -> Vec<&'static epoll::Instance> {
     let saved = errno::last();
     let ends = process::owns_tables();
     let handed = table::entries().filter(|entry| {
@@ -192,7 +193,15 @@ pub fn before_exec() {
         flags >= 0 && (flags & libc::FD_CLOEXEC == 0 || ends && alone)
     });
     demote::all(&handed.collect::<Vec<_>>(), Reason::Handed);
+    let closed = if ends { epoll::before_exec() } else { Vec::new() };
     errno::set(saved);
+    closed
+}
+
+/// The program has not become another one. Returns `code`.
+pub fn exec_failed(closed: &[&'static epoll::Instance], code: c_int) -> c_int {
+    closed.iter().for_each(|instance| instance.hold());
+    code
 }
 
 /// The program closes a range of descriptors. The parts that are not this library's own.

@@ -7,7 +7,7 @@ use levada_ring::records::Reason;
 use crate::connection::{Connection, Phase};
 use crate::monitor::Offered;
 use crate::table::Entry;
-use crate::{io_uring, monitor, tcp, tcp_only};
+use crate::{epoll, io_uring, monitor, tcp, tcp_only};
 
 /// What a call has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,13 +86,13 @@ fn is_due(connection: &Connection, exchange: Exchange) -> bool {
 
 fn offer_to_monitor(entry: Entry) {
     let connection = entry.connection;
-    if connection.holders.load(Ordering::Relaxed) != 1 {
+    if connection.holders.load(Ordering::Relaxed) != 1 || epoll::is_held_by_several(entry) {
         // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
         return;
     }
     if tcp_only::is_on()
         || io_uring::is_used()
-        || crate::epoll::is_unsupported(entry)
+        || epoll::is_unsupported(entry)
         || tcp::has_unsupported_options(entry.fd)
     {
         connection.settle(Reason::Unsupported);

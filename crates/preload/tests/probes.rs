@@ -25,11 +25,29 @@ fn compare(name: &str, options: &[&str], arguments: &[&str]) {
     assert!(plain.status.success(), "without the library: {plain:?}");
     let fast = output(&program, arguments, true);
     let errors = text(&fast.stderr);
-    assert_eq!(text(&fast.stdout), text(&plain.stdout), "{name} {arguments:?}: {errors}");
+    let [lines, expected] = [&fast, &plain].map(|output| text(&output.stdout));
+    let mut pairs = expected.lines().zip(lines.lines()).enumerate();
+    if let Some((line, (expected, found))) = pairs.find(|(_, (expected, found))| expected != found)
+    {
+        panic!("{name} {arguments:?}, line {line}: {found:?} instead of {expected:?}; {errors}");
+    }
+    assert_eq!(lines.len(), expected.len(), "{name} {arguments:?}: {errors}");
     assert_eq!(fast.status, plain.status, "{name} {arguments:?}: {errors}");
 }
 
 #[test]
 fn the_program_has_all_numbers_of_descriptors() {
     compare("descriptors", &[], &[]);
+}
+
+#[test]
+fn duplicates_of_an_epoll_are_one() {
+    compare("epolls", &[], &[]);
+}
+
+#[test]
+fn an_epoll_can_be_used_by_two_processes() {
+    for way in ["passed", "inherited", "after-fork"] {
+        compare("epolls", &[], &[way]);
+    }
 }

@@ -1,16 +1,16 @@
 //! What is registered in which epoll.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 
 use levada_ring::records::{RECORDS, Reason};
-use levada_ring::wire::BELLS;
 use libc::{c_int, epoll_event};
+use smallvec::SmallVec;
 
+use super::instances::{self, Instance};
 use super::members::Members;
 use crate::connection::{Path, Phase};
-use crate::lock::Guarded;
-use crate::table::{self, DESCRIPTORS, Entry};
+use crate::table::{self, Entry};
 use crate::{demote, private, readiness, waking};
 
 /// Events that a ring has no answer to.
@@ -67,77 +67,37 @@ pub struct Epoll {
     pub round: u32,
     /// Threads that sleep on it.
     pub sleepers: u32,
-    /// It is in another epoll, or has a second descriptor: its connections stay on TCP.
+    /// The descriptors of this process that it has.
+    pub descriptors: SmallVec<[c_int; 2]>,
+    /// It is in another epoll, or other processes have it: its connections stay on TCP.
     nested: bool,
     /// The kernel is to be asked first at the next wait: it had something at the last one, or a connection was registered or shut since.
     pub ask_kernel: bool,
 }
 
-type Shared = Guarded<Epoll>;
-
-/// Epolls by descriptor; null where there never was one. They are kept when the descriptor is closed, empty.
-static EPOLLS: [AtomicPtr<Shared>; DESCRIPTORS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
-/// No epoll from here on is known.
-static END: AtomicU32 = AtomicU32::new(0);
-/// For each connection, the epoll that it is in, plus 1.
-static IN: [AtomicI32; RECORDS] = [const { AtomicI32::new(0) }; RECORDS];
+/// For each connection, the epoll that it is in; null for none.
+static IN: [AtomicPtr<Instance>; RECORDS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; RECORDS];
 /// Threads of this process that sleep on an epoll.
 static SLEEPING: AtomicU32 = AtomicU32::new(0);
 
-/// An epoll that connections were registered in.
-pub fn find(epoll: c_int) -> Option<&'static Shared> {
-    let cell = EPOLLS.get(usize::try_from(epoll).ok()?)?;
-    // SAFETY: the pointer is null or of a box that is never freed.
-    unsafe { cell.load(Ordering::Acquire).as_ref() }
-}
-
-/// Whether connections were ever registered in an epoll with this descriptor.
-pub fn is_known(epoll: c_int) -> bool {
-    find(epoll).is_some()
-}
-
-fn find_or_make(epoll: c_int) -> Option<&'static Shared> {
-    if let Some(known) = find(epoll) {
-        return Some(known);
-    }
-    let cell = EPOLLS.get(usize::try_from(epoll).ok()?)?;
-    let new = Box::into_raw(Box::new(Guarded::new(Epoll::default())));
-    let null = std::ptr::null_mut();
-    if cell.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: another thread was faster; this box was shown to no one.
-        drop(unsafe { Box::from_raw(new) });
-    }
-    END.fetch_max(epoll.unsigned_abs() + 1, Ordering::Relaxed);
-    find(epoll)
-}
-
-/// The program has made an epoll. Threads may wait on it before it has connections.
-pub fn created(epoll: c_int) {
-    if crate::settings::socket().is_some() {
-        find_or_make(epoll);
-    }
-}
-
-fn all() -> impl Iterator<Item = &'static Shared> {
-    (0..END.load(Ordering::Relaxed)).filter_map(|fd| c_int::try_from(fd).ok().and_then(find))
-}
-
-/// See [`Guarded`]. A child would take back what peers were asked for: all connections are looked at again.
+/// See [`Guarded`](crate::lock::Guarded). A child would take back what peers were asked for: all connections are looked at again.
 pub fn before_fork() {
-    all().for_each(|shared| shared.before_fork(|epoll| epoll.members.watch_all()));
+    instances::all()
+        .for_each(|instance| instance.state.before_fork(|epoll| epoll.members.watch_all()));
+    instances::before_fork();
 }
 
-/// See [`Guarded`].
+/// See [`Guarded`](crate::lock::Guarded).
 pub fn after_fork() {
-    all().for_each(Guarded::after_fork);
+    instances::all().for_each(|instance| instance.state.after_fork());
 }
 
 /// In the child, which has one thread, and that one does not sleep.
 pub fn in_child() {
     SLEEPING.store(0, Ordering::Relaxed);
-    for shared in all() {
-        shared.with(|epoll| epoll.sleepers = 0);
+    for instance in instances::all() {
+        instance.with(|epoll| epoll.sleepers = 0);
     }
 }
 
@@ -191,13 +151,8 @@ impl Epoll {
     }
 }
 
-/// The bell that is registered in an epoll, if one is.
-fn bell_of(epoll: c_int) -> u8 {
-    (epoll.unsigned_abs() as usize % BELLS) as u8
-}
-
 fn register_bell(epoll: c_int) -> Option<u8> {
-    let number = bell_of(epoll);
+    let number = instances::find(epoll)?.bell();
     let bell = waking::own_bell(number.into())?;
     let events = libc::EPOLLIN as u32 | EDGE;
     let mut event = epoll_event { events, u64: TAG | u64::from(BELL) };
@@ -317,7 +272,7 @@ pub unsafe fn control(
     nest(fd);
     let entry = table::find(fd)?;
     if operation == libc::EPOLL_CTL_DEL {
-        remove(epoll, entry);
+        remove(instances::find(epoll)?, entry);
         return None;
     }
     if event.is_null() {
@@ -325,12 +280,17 @@ pub unsafe fn control(
     }
     // SAFETY: as the caller promises.
     let epoll_event { events, u64: data } = unsafe { event.read_unaligned() };
-    let shared = find_or_make(epoll)?;
-    let other = place(entry).is_some_and(|place| place != epoll);
-    let nested = shared.with(|epoll| epoll.nested).unwrap_or(true);
-    if events & UNSUPPORTED != 0 || nested || other {
+    let instance = instances::find_or_make(epoll);
+    let other =
+        place(entry).is_some_and(|place| !instance.is_some_and(|own| std::ptr::eq(own, place)));
+    let Some(instance) =
+        instance.filter(|instance| events & UNSUPPORTED == 0 && !other && !is_nested(instance))
+    else {
         demote::both(entry, Reason::Unsupported);
         return None;
+    };
+    if instance.is_held_by_several() && entry.connection.phase() == Phase::Paired {
+        demote::both(entry, Reason::Forked);
     }
     let mut member = Member { entry, events, data, ..Member::of(entry) };
     member.by_ring = readiness::is_by_ring(entry);
@@ -342,20 +302,18 @@ pub unsafe fn control(
     let code = member.control(epoll, operation);
     if code == 0 {
         let saved = crate::errno::last();
-        note(epoll, shared, member);
+        note(epoll, instance, member);
         crate::errno::set(saved);
     }
     Some(code)
 }
 
 /// The program has registered a connection, or changed its events: edges are reported anew.
-fn note(epoll: c_int, shared: &Shared, new: Member) {
-    if let Some(cell) = IN.get(new.entry.number as usize) {
-        cell.store(epoll + 1, Ordering::Release);
-    }
+fn note(epoll: c_int, instance: &'static Instance, new: Member) {
+    set_place(new.entry.number, Some(instance));
     // Without marks, each round looks at all connections.
     let _ = waking::prepare_marks();
-    shared.with(|state| {
+    instance.with(|state| {
         if new.by_ring {
             state.register_bell(epoll);
         }
@@ -367,18 +325,25 @@ fn note(epoll: c_int, shared: &Shared, new: Member) {
 }
 
 /// The epoll that a connection is in.
-fn place(entry: Entry) -> Option<c_int> {
+fn place(entry: Entry) -> Option<&'static Instance> {
     place_of(entry.number)
 }
 
-fn place_of(number: u32) -> Option<c_int> {
-    let known = IN.get(number as usize)?.load(Ordering::Acquire);
-    (known > 0).then_some(known - 1)
+fn place_of(number: u32) -> Option<&'static Instance> {
+    // SAFETY: the pointer is null, or that of an instance, which is never freed.
+    unsafe { IN.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
-fn remove(epoll: c_int, entry: Entry) {
-    let Some(shared) = find(epoll) else { return };
-    let last = shared.with(|epoll| {
+fn set_place(number: u32, instance: Option<&'static Instance>) {
+    if let Some(cell) = IN.get(number as usize) {
+        let pointer =
+            instance.map_or(std::ptr::null_mut(), |one| std::ptr::from_ref(one).cast_mut());
+        cell.store(pointer, Ordering::Release);
+    }
+}
+
+fn remove(instance: &'static Instance, entry: Entry) {
+    let last = instance.with(|epoll| {
         if let Some(member) = epoll.members.remove(entry.fd)
             && !member.is_watched
         {
@@ -387,47 +352,74 @@ fn remove(epoll: c_int, entry: Entry) {
         }
         epoll.members.of_connection(entry.number).is_empty()
     });
-    if last == Some(true)
-        && place(entry) == Some(epoll)
-        && let Some(cell) = IN.get(entry.number as usize)
-    {
-        cell.store(0, Ordering::Release);
+    if last == Some(true) && place(entry).is_some_and(|place| std::ptr::eq(place, instance)) {
+        set_place(entry.number, None);
     }
 }
 
-/// An epoll is watched by another one, by poll(2), or has a second descriptor: what it has stays on TCP.
+/// If this is an epoll: it is watched by another one, or by poll(2), or another process has it. What it has stays on TCP.
 pub fn nest(epoll: c_int) {
-    let Some(shared) = find(epoll) else { return };
-    let entries = shared.with(|epoll| {
+    if let Some(instance) = instances::find(epoll) {
+        nest_instance(instance);
+    }
+}
+
+fn nest_instance(instance: &'static Instance) {
+    let entries = instance.with(|epoll| {
         let first = !std::mem::replace(&mut epoll.nested, true);
         first.then(|| epoll.members.iter().map(|(_, member)| member.entry).collect::<Vec<_>>())
     });
-    for entry in entries.flatten().into_iter().flatten() {
-        demote::both(entry, Reason::Unsupported);
+    let entries = entries.flatten().unwrap_or_default();
+    demote::all(&entries, Reason::Unsupported);
+}
+
+/// Returns true if connections in this epoll stay on TCP.
+fn is_nested(instance: &'static Instance) -> bool {
+    instance.with(|epoll| epoll.nested).unwrap_or(true)
+}
+
+/// The process becomes another program, which has no epoll that is closed by that. Returns those.
+pub fn before_exec() -> Vec<&'static Instance> {
+    let stays_open = |epoll: c_int| {
+        // SAFETY: the command takes no argument.
+        let flags = unsafe { crate::real::fcntl64(epoll, libc::F_GETFD, 0) };
+        flags >= 0 && flags & libc::FD_CLOEXEC == 0
+    };
+    let mut closed: Vec<&'static Instance> = Vec::new();
+    for epoll in instances::descriptors().filter(|epoll| !stays_open(*epoll)) {
+        let instance = instances::find(epoll);
+        let is_new =
+            |one: &&'static Instance| !closed.iter().any(|other| std::ptr::eq(*other, *one));
+        closed.extend(instance.filter(is_new));
     }
+    closed.iter().for_each(|instance| instance.release());
+    closed
 }
 
 /// Whether a connection is registered by this descriptor.
 pub fn is_registered(entry: Entry) -> bool {
-    let shared = place(entry).and_then(find);
     let has = |epoll: &mut Epoll| epoll.members.of_descriptor(entry.fd).is_some();
-    shared.is_some_and(|shared| shared.with(has) == Some(true))
+    place(entry).is_some_and(|instance| instance.with(has) == Some(true))
 }
 
 /// Whether a connection is registered in a way that a ring has no answer to.
 pub fn is_unsupported(entry: Entry) -> bool {
-    let shared = place(entry).and_then(find);
-    shared.is_some_and(|shared| shared.with(|epoll| epoll.nested).unwrap_or(true))
+    place(entry).is_some_and(is_nested)
+}
+
+/// Returns true while a connection is in an epoll that several processes have.
+pub fn is_held_by_several(entry: Entry) -> bool {
+    place(entry).is_some_and(Instance::is_held_by_several)
 }
 
 /// What a connection has to report, or what carries it, has changed by other means than its peer: the next round looks at it, and a thread that
 /// sleeps begins one.
 pub fn look_again(number: u32) {
-    if let Some(epoll) = place_of(number) {
+    if let Some(instance) = place_of(number) {
         waking::mark(number);
         fence(Ordering::SeqCst);
         if SLEEPING.load(Ordering::SeqCst) > 0 {
-            waking::ring_own(bell_of(epoll));
+            waking::ring_own(instance.bell());
         }
     }
 }
@@ -435,45 +427,49 @@ pub fn look_again(number: u32) {
 /// Looks at the connections that are marked, in whatever epoll they are. The caller holds no lock.
 pub fn take_marks() {
     waking::take_marks(|number| {
-        if let Some(shared) = place_of(number).and_then(find) {
-            shared.with(|epoll| epoll.look_at(number));
+        if let Some(instance) = place_of(number) {
+            instance.with(|epoll| epoll.look_at(number));
         }
     });
 }
 
 /// The program has changed a connection in a way that the kernel reports.
 pub fn changed(entry: Entry) {
-    if let Some(shared) = place(entry).and_then(find) {
-        shared.with(|state| state.ask_kernel = true);
+    if let Some(instance) = place(entry) {
+        instance.with(|state| state.ask_kernel = true);
         look_again(entry.number);
     }
 }
 
 /// Gives the kernel the program's events back, for a connection that is on TCP again.
 pub fn restore(entry: Entry) {
-    let Some(epoll) = place(entry) else { return };
-    let Some(shared) = find(epoll) else { return };
     // A thread that is at this epoll anyway does it there.
-    shared.with(|state| {
-        for place in state.members.of_connection(entry.number) {
-            state.members.change(place, |member| member.refresh(epoll));
-        }
+    place(entry).and_then(|instance| {
+        instance.with(|state| {
+            let Some(&epoll) = state.descriptors.first() else { return };
+            for place in state.members.of_connection(entry.number) {
+                state.members.change(place, |member| member.refresh(epoll));
+            }
+        })
     });
+}
+
+/// An epoll has one more descriptor.
+pub fn duplicated(from: c_int, to: c_int) {
+    if let Some(instance) = instances::find(from) {
+        instances::insert(to, instance);
+    }
 }
 
 /// A descriptor is about to be closed: of an epoll, or of a connection.
 pub fn closing(fd: c_int) {
     if let Some(entry) = table::find(fd)
-        && let Some(epoll) = place(entry)
+        && let Some(instance) = place(entry)
     {
-        remove(epoll, entry);
+        remove(instance, entry);
     }
-    if let Some(shared) = find(fd) {
-        let old = shared.with(std::mem::take);
-        for (_, member) in old.iter().flat_map(|epoll| epoll.members.iter()) {
-            if let Some(cell) = IN.get(member.entry.number as usize) {
-                cell.store(0, Ordering::Release);
-            }
-        }
+    let Some(old) = instances::remove(fd) else { return };
+    for (_, member) in old.members.iter() {
+        set_place(member.entry.number, None);
     }
 }

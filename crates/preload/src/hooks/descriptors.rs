@@ -179,25 +179,25 @@ unsafe extern "C-unwind" fn execve(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    lifecycle::before_exec();
+    let closed = lifecycle::before_exec();
     // SAFETY: as the program promises.
-    unsafe { real::execve(path, arguments, environment) }
+    lifecycle::exec_failed(&closed, unsafe { real::execve(path, arguments, environment) })
 }
 
 /// See exec(3).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    lifecycle::before_exec();
+    let closed = lifecycle::before_exec();
     // SAFETY: as the program promises.
-    unsafe { real::execv(path, arguments) }
+    lifecycle::exec_failed(&closed, unsafe { real::execv(path, arguments) })
 }
 
 /// See exec(3).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn execvp(path: *const c_char, arguments: Strings) -> c_int {
-    lifecycle::before_exec();
+    let closed = lifecycle::before_exec();
     // SAFETY: as the program promises.
-    unsafe { real::execvp(path, arguments) }
+    lifecycle::exec_failed(&closed, unsafe { real::execvp(path, arguments) })
 }
 
 /// See exec(3).
@@ -207,9 +207,9 @@ unsafe extern "C-unwind" fn execvpe(
     arguments: Strings,
     environment: Strings,
 ) -> c_int {
-    lifecycle::before_exec();
+    let closed = lifecycle::before_exec();
     // SAFETY: as the program promises.
-    unsafe { real::execvpe(path, arguments, environment) }
+    lifecycle::exec_failed(&closed, unsafe { real::execvpe(path, arguments, environment) })
 }
 
 /// See posix_spawn_file_actions_adddup2(3): the descriptor is for another program.
@@ -229,9 +229,9 @@ unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
 /// See fexecve(3).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    lifecycle::before_exec();
+    let closed = lifecycle::before_exec();
     // SAFETY: as the program promises.
-    unsafe { real::fexecve(fd, arguments, environment) }
+    lifecycle::exec_failed(&closed, unsafe { real::fexecve(fd, arguments, environment) })
 }
 
 /// See _exit(2), which runs no handlers: the descriptors of this process are counted here.

@@ -9,7 +9,7 @@ use libc::{
 use super::piece;
 use crate::connection::Path;
 use crate::pieces::array;
-use crate::{demote, errno, real, stream, table};
+use crate::{demote, epoll, errno, real, stream, table};
 
 /// See write(2).
 #[unsafe(no_mangle)]
@@ -117,9 +117,11 @@ unsafe fn hand_over(message: &msghdr) {
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
                 let length = (*header).cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
                 for at in 0..length / size_of::<c_int>() {
-                    if let Some(entry) = table::find(data.add(at).read_unaligned()) {
+                    let fd = data.add(at).read_unaligned();
+                    if let Some(entry) = table::find(fd) {
                         demote::both(entry, Reason::Handed);
                     }
+                    epoll::nest(fd);
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);
