@@ -17,7 +17,7 @@ use libc::{c_int, epoll_event, sigset_t};
 pub use instances::{Instance, release_all};
 pub use registry::{
     after_fork, before_exec, before_fork, changed, closing, control, duplicated, in_child,
-    is_held_by_several, is_registered, is_unsupported, look_again, nest, restore,
+    is_held_by_several, is_registered, is_unsupported, look_again, nest, restore, unregister,
 };
 
 use crate::spin::{self, Look};

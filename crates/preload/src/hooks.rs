@@ -10,6 +10,8 @@ mod receiving;
 mod sending;
 mod sockets;
 mod system_calls;
+mod tail_jumps;
+mod uring;
 
 use libc::{c_void, iovec};
 

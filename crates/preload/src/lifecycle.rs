@@ -8,7 +8,8 @@ use libc::c_int;
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
 use crate::{
-    arena, demote, epoll, errno, monitor, poll, private, process, settings, shown, tcp, waking,
+    arena, demote, epoll, errno, monitor, poll, private, process, segments, settings, shown, tcp,
+    waking,
 };
 
 /// Called by the loader before the program starts.
@@ -41,6 +42,9 @@ pub extern "C" fn end() {
         let is_last = holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1);
         if is_last && entry.connection.becomes_free() {
             say_goodbye(entry);
+        }
+        if monitor::withdraw(entry) && is_last {
+            tcp::end(entry.fd);
         }
     }
     epoll::release_all();
@@ -86,7 +90,8 @@ pub fn is_new(fd: c_int) {
 
 /// A socket was opened that is a connection, or may become one: by socket(2), connect(2) or accept(2).
 pub fn opened(fd: c_int) {
-    if fd < 0
+    // Libc reads and writes standard input, output and errors by calls of its own.
+    if fd <= libc::STDERR_FILENO
         || settings::socket().is_none()
         || !process::owns_tables()
         || table::find(fd).is_some()
@@ -128,6 +133,12 @@ pub fn closing(fd: c_int) {
     {
         // The registration belongs to the open file, and stays, but can no longer be changed by this descriptor.
         demote::both(entry, Reason::Unsupported);
+    }
+    if let Some(entry) = table::find(fd)
+        && segments::own(entry.number).offer() != 0
+    {
+        // The monitor may have the file until it has read the offer.
+        epoll::unregister(entry);
     }
     epoll::closing(fd);
     let Some((entry, last)) = table::remove(fd) else { return };
@@ -177,7 +188,20 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
     epoll::duplicated(from, to);
     if let Some(entry) = table::find(from) {
+        if to <= libc::STDERR_FILENO {
+            demote::both(entry, Reason::Unsupported);
+        }
         table::insert(to, entry.number);
+    }
+}
+
+/// A descriptor is about to become standard input, output or errors, which libc reads and writes by calls of its own.
+pub fn becomes(from: c_int, to: c_int) {
+    if (0..=libc::STDERR_FILENO).contains(&to)
+        && process::owns_tables()
+        && let Some(entry) = table::find(from)
+    {
+        demote::both(entry, Reason::Unsupported);
     }
 }
 

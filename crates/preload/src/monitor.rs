@@ -122,9 +122,8 @@ fn send_hello() -> Result<(), Errno> {
         Request::Hello { version: VERSION, run: settings::run(), pid: crate::process::own() };
     let mut attached = SmallVec::<[OwnedFd; ATTACHED]>::new();
     for home in [shown::file()].into_iter().chain(waking::descriptors()) {
-        // A duplicate keeps its number while the homes change.
-        let duplicate = private::with(home, |fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
-        attached.push(duplicate.unwrap_or(Err(Errno::BADF))?);
+        // It keeps its number while the homes change.
+        attached.push(private::duplicate(home)?);
     }
     let attached: SmallVec<[BorrowedFd<'_>; ATTACHED]> = attached.iter().map(AsFd::as_fd).collect();
     with_socket(|socket| send(socket, hello, &attached))?;

@@ -118,6 +118,14 @@ pub fn with<T>(home: &AtomicI32, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Op
     result
 }
 
+/// A duplicate of the descriptor in a home, with a high number.
+///
+/// # Errors
+/// Those of fcntl(2) with F_DUPFD_CLOEXEC; `BADF` without a descriptor.
+pub fn duplicate(home: &AtomicI32) -> Result<OwnedFd, Errno> {
+    with(home, |fd| fcntl_dupfd_cloexec(fd, first(limit()))).unwrap_or(Err(Errno::BADF))
+}
+
 /// Returns true if a descriptor is the library's own.
 #[inline]
 pub fn is_ours(fd: i32) -> bool {

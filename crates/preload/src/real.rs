@@ -17,7 +17,7 @@ macro_rules! real {
         /// As in C.
         pub unsafe fn $name($($argument: $type),*) -> $result {
             static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-            let next = find(&NEXT, concat!(stringify!($name), "\0"));
+            let next = find(&NEXT, const { c_name(concat!(stringify!($name), "\0")) });
             // SAFETY: the next definition of this name has the type that libc declares.
             let next: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { std::mem::transmute(next) };
             // SAFETY: as the caller promises.
@@ -26,22 +26,34 @@ macro_rules! real {
     )*};
 }
 
-fn find(cache: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
-    let found = cache.load(Ordering::Relaxed);
-    if !found.is_null() {
-        return found;
-    }
-    let found = CStr::from_bytes_with_nul(name.as_bytes())
-        // SAFETY: the name is a string of C.
-        .map_or(std::ptr::null_mut(), |name| unsafe {
-            libc::dlsym(libc::RTLD_NEXT, name.as_ptr())
-        });
+/// The next definition of a name after that of this library.
+pub fn find(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let found = find_optional(cache, name);
     if found.is_null() {
         // libc has all of these; without them no call could be made.
         std::process::abort();
     }
+    found
+}
+
+/// As [`find`]; null if there is none.
+pub fn find_optional(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let found = cache.load(Ordering::Relaxed);
+    if !found.is_null() {
+        return found;
+    }
+    // SAFETY: the name is a string of C.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     cache.store(found, Ordering::Relaxed);
     found
+}
+
+/// A name as a string of C. `name` ends with a zero byte.
+const fn c_name(name: &str) -> &CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
 }
 
 real! {

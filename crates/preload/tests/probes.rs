@@ -51,3 +51,27 @@ fn an_epoll_can_be_used_by_two_processes() {
         compare("epolls", &[], &[way]);
     }
 }
+
+#[test]
+fn stdio_of_libc_uses_connections() {
+    compare("stdio", &[], &[]);
+    compare("stdio", &["-D_FORTIFY_SOURCE=2", "-O2"], &[]);
+}
+
+#[test]
+fn libraries_that_bind_to_libc_use_connections() {
+    let library = compiled("probes/library.c", &["-shared", "-fPIC"]);
+    for way in ["deepbind", "dlmopen"] {
+        compare("deepbind", &["-ldl"], &[library.to_str().unwrap(), way]);
+    }
+}
+
+#[test]
+fn splice_takes_what_fits_into_a_pipe() {
+    compare("pipes", &[], &[]);
+}
+
+#[test]
+fn a_connection_sends_signals() {
+    compare("signals", &[], &[]);
+}

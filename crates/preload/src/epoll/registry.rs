@@ -454,6 +454,18 @@ pub fn restore(entry: Entry) {
     });
 }
 
+/// Removes the registration of a descriptor that is about to be closed while another process has the
+/// file for a moment: until then, the kernel would report events of it.
+pub fn unregister(entry: Entry) {
+    let Some(instance) = place(entry) else { return };
+    let epoll = instance.with(|state| state.descriptors.first().copied()).flatten();
+    if let Some(epoll) = epoll {
+        let none = std::ptr::null_mut();
+        // SAFETY: the call takes no address.
+        unsafe { crate::real::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, entry.fd, none) };
+    }
+}
+
 /// An epoll has one more descriptor.
 pub fn duplicated(from: c_int, to: c_int) {
     if let Some(instance) = instances::find(from) {

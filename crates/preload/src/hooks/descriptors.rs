@@ -83,6 +83,7 @@ unsafe fn replace(fd: c_int, to: c_int, call: impl Fn() -> c_int) -> c_int {
         if private::is_ours(to) && process::owns_tables() {
             private::vacate(to);
         }
+        lifecycle::becomes(fd, to);
         lifecycle::closing(to);
     }
     let new = call();
@@ -127,6 +128,15 @@ fn note_nonblocking(fd: c_int, nonblocking: bool) {
 /// See ioctl(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    const ASYNCHRONOUS: c_ulong = libc::FIOASYNC as c_ulong;
+    if request == ASYNCHRONOUS
+        && let Some(entry) = table::find(fd)
+        // SAFETY: as the program promises: the argument is the address of a number.
+        && unsafe { argument.cast::<c_int>().as_ref() }.is_some_and(|is_on| *is_on != 0)
+    {
+        // As F_SETFL with O_ASYNC: the kernel sends signals for what it has.
+        demote::both(entry, Reason::Unsupported);
+    }
     // SAFETY: as the program promises.
     let code = unsafe { real::ioctl(fd, request, argument) };
     const UNREAD: c_ulong = libc::FIONREAD as c_ulong;

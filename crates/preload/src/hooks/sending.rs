@@ -305,11 +305,8 @@ fn copy_to_pipe(entry: table::Entry, to: c_int, length: size_t, flags: c_uint) -
     let call =
         || unsafe { real::recv(entry.fd, pieces[0].iov_base, room, libc::MSG_PEEK | nonblocking) };
     let seen = stream::receive(entry, &pieces, libc::MSG_PEEK | nonblocking, call);
-    if seen <= 0 {
-        return seen;
-    }
-    // SAFETY: `seen` bytes of the buffer were filled in.
-    let moved = unsafe { real::write(to, buffer.as_ptr().cast(), seen.unsigned_abs()) };
+    let Ok(seen @ 1..) = usize::try_from(seen) else { return seen };
+    let moved = fill_pipe(to, &buffer[..seen], nonblocking == 0);
     if moved > 0 {
         let taken = [piece(buffer.as_mut_ptr().cast(), moved.unsigned_abs())];
         // SAFETY: the buffer has room for it.
@@ -317,4 +314,33 @@ fn copy_to_pipe(entry: table::Entry, to: c_int, length: size_t, flags: c_uint) -
         stream::receive(entry, &taken, 0, call);
     }
     moved
+}
+
+/// Writes what fits into a pipe, whatever the mode of its descriptor. With `waits`, waits until something does.
+fn fill_pipe(pipe: c_int, bytes: &[u8], waits: bool) -> ssize_t {
+    let pieces = [piece(bytes.as_ptr().cast(), bytes.len())];
+    loop {
+        // SAFETY: one piece, which is a slice.
+        let written = unsafe { real::pwritev2(pipe, pieces.as_ptr(), 1, -1, libc::RWF_NOWAIT) };
+        // Before Linux 6.5, pipes do not have this flag. A page fits into one that poll(2) shows as ready.
+        let is_old = written < 0 && errno::last() == libc::EOPNOTSUPP;
+        if written >= 0 || errno::last() != libc::EAGAIN && !is_old {
+            return written;
+        }
+        let waits = waits && !crate::tcp::is_nonblocking(pipe);
+        let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one entry.
+        let ready = unsafe { real::poll(&raw mut entry, 1, if waits { -1 } else { 0 }) };
+        if ready < 0 {
+            return -1;
+        }
+        if ready == 0 || !is_old && !waits {
+            return errno::fail(libc::EAGAIN);
+        }
+        if is_old {
+            let length = bytes.len().min(libc::PIPE_BUF);
+            // SAFETY: the buffer is a slice.
+            return unsafe { real::write(pipe, bytes.as_ptr().cast(), length) };
+        }
+    }
 }
