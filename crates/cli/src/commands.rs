@@ -7,7 +7,7 @@ mod catalogue;
 mod completions;
 mod connect;
 mod doctor;
-mod fast;
+pub mod fast;
 mod forward;
 mod get;
 mod grant;

@@ -25,13 +25,18 @@ mod service_target;
 mod waiting;
 
 use clap::Parser;
+use commands::fast::child;
 use levada_services::exec::program;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == program::ARGUMENT) {
+    let first = words.next();
+    if first.as_ref().is_some_and(|word| word == program::ARGUMENT) {
         return program::supervise(words.next().is_some_and(|word| word == program::WITH_CGROUP));
+    }
+    if first.is_some_and(|word| word == child::ARGUMENT) {
+        return child::become_program(words);
     }
     if init::is_first() {
         return init::run().unwrap_or_else(|error| output::report(&failure::Failure::local(error)));

@@ -1,6 +1,8 @@
 //! `levada fast`, with real programs: what it shows of their connections, and how it ends.
 
 mod faults;
+mod places;
+mod wrapper;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};

@@ -25,7 +25,7 @@ mod state;
 
 pub use client::{Client, ClientError, Process};
 pub use detach::detach;
-pub use listener::ListenError;
+pub use listener::{ListenError, prepare_folder};
 pub use location::{SOCKET_VARIABLE, socket_path};
 pub use options::Options;
 pub use server::{Monitor, Stop};

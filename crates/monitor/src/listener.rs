@@ -67,7 +67,7 @@ impl Listener {
     /// # Errors
     /// [`ListenError::Running`] if another monitor listens there.
     pub fn bind(path: &Path) -> Result<Self, ListenError> {
-        prepare_folder(path.parent().unwrap_or(Path::new("/")))?;
+        prepare_folder(path)?;
         let lock = beside(path, ".lock");
         let locked = lock_unless_running(&lock, path)?;
         remove_socket(path)?;
@@ -137,9 +137,13 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Listen
     move |source| ListenError::Io { action, path, source }
 }
 
-/// Creates the folder if it is missing, and refuses one that others can use: in a shared folder such as /tmp, another user may
-/// have created it.
-fn prepare_folder(folder: &Path) -> Result<(), ListenError> {
+/// Creates the folder of a socket if it is missing, and refuses one that others can use: in a shared folder such as /tmp, another
+/// user may have created it.
+///
+/// # Errors
+/// [`ListenError::Unsafe`] if another user could replace the socket.
+pub fn prepare_folder(socket: &Path) -> Result<(), ListenError> {
+    let folder = socket.parent().unwrap_or(Path::new("/"));
     let create = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     create.map_err(failed("create the folder", folder))?;
     let found = fs::symlink_metadata(folder).map_err(failed("examine", folder))?;

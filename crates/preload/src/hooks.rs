@@ -6,6 +6,7 @@
 mod descriptors;
 mod events;
 mod limits;
+mod programs;
 mod receiving;
 mod sending;
 mod sockets;

@@ -21,6 +21,7 @@ mod memory;
 mod monitor;
 mod pieces;
 mod poll;
+mod preloading;
 mod private;
 mod process;
 mod readiness;

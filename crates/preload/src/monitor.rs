@@ -68,8 +68,10 @@ fn forget_socket() {
 
 /// Connects early, before the program may give up the right to.
 pub fn connect_early() {
-    if let Some(_guard) = LOCK.lock() {
-        open();
+    if let Some(_guard) = LOCK.lock()
+        && place::connect(None).and_then(|socket| private::keep_in(&SOCKET, socket)).is_ok()
+    {
+        set_state(State::Connected);
     }
 }
 
@@ -100,7 +102,8 @@ pub fn leave() {
 }
 
 fn open() {
-    let kept = place::connect().and_then(|socket| private::keep_in(&SOCKET, socket));
+    let kept =
+        place::connect(Some(place::warn)).and_then(|socket| private::keep_in(&SOCKET, socket));
     set_state(if kept.is_ok() { State::Connected } else { State::Failed });
 }
 

@@ -45,6 +45,11 @@ fn built(file: &str, target: &[&str]) -> PathBuf {
 
 /// A program of the tests, made from a source in C in the folder of these tests.
 pub fn compiled(source: &str, options: &[&str]) -> PathBuf {
+    compiled_by("cc", source, options)
+}
+
+/// As [`compiled`], by another compiler.
+pub fn compiled_by(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let folder = std::env::current_exe().unwrap().parent().unwrap().join("programs-in-c");
     std::fs::create_dir_all(&folder).unwrap();
@@ -53,10 +58,11 @@ pub fn compiled(source: &str, options: &[&str]) -> PathBuf {
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     let name = source.file_stem().unwrap().to_string_lossy().into_owned();
     let new = folder.join(format!("{name}-{}-{number}", std::process::id()));
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-g", "-o"]).arg(&new).arg(&source).args(options);
-    assert!(compiler.status().unwrap().success(), "{source:?} cannot be compiled");
-    let program = folder.join(name);
+    let mut command = Command::new(compiler);
+    command.args(["-O1", "-g", "-o"]).arg(&new).arg(&source).args(options);
+    assert!(command.status().unwrap().success(), "{source:?} cannot be compiled");
+    let kind = options.join("").replace('/', "");
+    let program = folder.join(format!("{name}-{compiler}{kind}"));
     std::fs::rename(new, &program).unwrap();
     program
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::library::{compiled, with_library};
+use crate::library::{compiled, compiled_by, in_full, with_library};
 
 fn output(program: &Path, arguments: &[&str], is_fast: bool) -> Output {
     let mut command = Command::new(program);
@@ -74,4 +74,25 @@ fn splice_takes_what_fits_into_a_pipe() {
 #[test]
 fn a_connection_sends_signals() {
     compare("signals", &[], &[]);
+}
+
+#[test]
+fn programs_that_the_library_cannot_be_loaded_into_run_without_it() {
+    let mut programs = vec![
+        compiled("probes/started.c", &[]),
+        compiled("probes/started.c", &["-static"]),
+        compiled("probes/started.c", &["-fsanitize=address"]),
+    ];
+    if in_full() {
+        programs.push(compiled_by("musl-gcc", "probes/started.c", &[]));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("script");
+    let interpreter = programs.last().unwrap().display();
+    std::fs::write(&script, format!("#!{interpreter} x\n")).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    programs.push(script);
+    for program in programs {
+        compare("starts", &[], &[program.to_str().unwrap()]);
+    }
 }

@@ -14,6 +14,8 @@ mod account;
 mod atomic;
 mod consumer;
 mod control;
+#[cfg(not(loom))]
+pub mod elf;
 mod futex;
 pub mod handover;
 mod layout;

@@ -1,6 +1,6 @@
 //! `levada fast`: runs a program with fast sockets, and shows those of all programs.
 
-mod child;
+pub mod child;
 mod launch;
 mod report;
 mod stats;
@@ -57,10 +57,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
         return top::run(top).await;
     }
     let stats = arguments.stats.map(Stats::new).transpose()?;
-    let (launch, monitor) = Launch::prepare().await?;
-    let mut command = launch.command(&arguments.program)?;
+    let Launch { mut command, monitor } = Launch::prepare(&arguments.program).await?;
     match stats {
-        Some(stats) => stats.run(command, &monitor, launch.run).await,
+        Some(stats) => stats.run(&command, monitor).await,
         None => {
             // It returns only if the program cannot be run.
             let error = command.exec();

@@ -326,6 +326,10 @@ fn another_user_reaches_neither_the_monitor_nor_a_segment() {
     assert_eq!(ask("0"), "answered");
     assert_eq!(ask("65534"), "refused");
 
+    // Programs would not trust it so.
+    let own = socket.parent().unwrap();
+    fs::set_permissions(own, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+
     // A segment has no name, and the memory of a process is closed to others.
     let (server, mut client, process) = on_a_ring(&monitor);
     let mut command = std::process::Command::new("setpriv");

@@ -180,48 +180,6 @@ unsafe extern "C-unwind" fn fclose(stream: *mut libc::FILE) -> c_int {
     unsafe { real::fclose(stream) }
 }
 
-type Strings = *const *const c_char;
-
-/// See execve(2).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn execve(
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let closed = lifecycle::before_exec();
-    // SAFETY: as the program promises.
-    lifecycle::exec_failed(&closed, unsafe { real::execve(path, arguments, environment) })
-}
-
-/// See exec(3).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
-    let closed = lifecycle::before_exec();
-    // SAFETY: as the program promises.
-    lifecycle::exec_failed(&closed, unsafe { real::execv(path, arguments) })
-}
-
-/// See exec(3).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn execvp(path: *const c_char, arguments: Strings) -> c_int {
-    let closed = lifecycle::before_exec();
-    // SAFETY: as the program promises.
-    lifecycle::exec_failed(&closed, unsafe { real::execvp(path, arguments) })
-}
-
-/// See exec(3).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn execvpe(
-    path: *const c_char,
-    arguments: Strings,
-    environment: Strings,
-) -> c_int {
-    let closed = lifecycle::before_exec();
-    // SAFETY: as the program promises.
-    lifecycle::exec_failed(&closed, unsafe { real::execvpe(path, arguments, environment) })
-}
-
 /// See posix_spawn_file_actions_adddup2(3): the descriptor is for another program.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
@@ -234,14 +192,6 @@ unsafe extern "C-unwind" fn posix_spawn_file_actions_adddup2(
     }
     // SAFETY: as the program promises.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
-}
-
-/// See fexecve(3).
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    let closed = lifecycle::before_exec();
-    // SAFETY: as the program promises.
-    lifecycle::exec_failed(&closed, unsafe { real::fexecve(fd, arguments, environment) })
 }
 
 /// See _exit(2), which runs no handlers: the descriptors of this process are counted here.

@@ -12,23 +12,25 @@ use rustix::net::{
 
 use crate::settings;
 
-/// Connects to the monitor. Nothing was sent yet.
+/// Connects to the monitor. Nothing was sent yet. If another user may have made the socket, calls `warn` with its path and the reason.
 ///
 /// # Errors
 /// Those of connect(2), and `ACCESS` if another user may have made the socket.
-pub fn connect() -> Result<OwnedFd, Errno> {
+pub fn connect(warn: Option<fn(&str, &str)>) -> Result<OwnedFd, Errno> {
+    let refuse = |path, fault| {
+        warn.iter().for_each(|warn| warn(path, fault));
+        Err(Errno::ACCESS)
+    };
     let path = settings::socket().ok_or(Errno::NOENT)?;
     if let Some(fault) = fault_of_folder(Path::new(path)) {
-        warn(path, fault);
-        return Err(Errno::ACCESS);
+        return refuse(path, fault);
     }
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     connect_to(&socket, &SocketAddrUnix::new(path)?)?;
     // The path may have changed since: the kernel says who listens.
     if user_of(&socket) != Some(rustix::process::geteuid().as_raw()) {
-        warn(path, "another user listens there");
-        return Err(Errno::ACCESS);
+        return refuse(path, "another user listens there");
     }
     Ok(socket)
 }
@@ -67,7 +69,8 @@ fn fault_of_folder(path: &Path) -> Option<&'static str> {
     }
 }
 
-fn warn(path: &str, fault: &str) {
+/// Says on standard error why all connections stay on TCP.
+pub fn warn(path: &str, fault: &str) {
     let line = format!("levada: fast sockets stay on TCP: {path} is not safe: {fault}\n");
     // Not by `eprint`, which locks, and panics if it cannot write.
     // SAFETY: the descriptor is used for this call only; it fails if there is none.

@@ -1,7 +1,7 @@
 //! What a program needs for fast sockets: the library, a running monitor, and the environment that names both.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,18 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use levada_core::{Random, SystemRandom};
-use levada_monitor::{Client, ClientError, SOCKET_VARIABLE, socket_path};
+use levada_monitor::{Client, ClientError, SOCKET_VARIABLE, prepare_folder, socket_path};
+use levada_ring::elf;
+use rustix::fs::{Access, access};
 use tokio::time::{Instant, sleep};
 
 use crate::failure::{Failure, Outcome, USAGE};
+use crate::output::note;
 
 const LIBRARY: &str = "liblevada_preload.so";
 const LIBRARY_VARIABLE: &str = "LEVADA_FAST_LIBRARY";
 const RUN_VARIABLE: &str = "LEVADA_FAST_RUN";
-const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
+pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// How long a monitor may take to start.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
@@ -25,39 +28,60 @@ const STEP: Duration = Duration::from_millis(5);
 /// The seconds after which a monitor that was started here ends, if no program needs it.
 const IDLE: &str = "60";
 
-/// What the environment of the program names.
+/// What a program is started with.
 pub struct Launch {
-    library: PathBuf,
-    socket: PathBuf,
-    /// A random number, by which the monitor tells the processes of this program from others.
-    pub run: u64,
+    /// The program with its arguments, and with the library if it has fast sockets.
+    pub command: Command,
+    /// The monitor, and a random number by which it tells the processes of this program from others. `None` if all
+    /// connections stay on TCP.
+    pub monitor: Option<(Client, u64)>,
 }
 
 impl Launch {
     /// Finds the library, and starts the monitor if none is running. The monitor does not end while the connection to it is
-    /// open.
-    pub async fn prepare() -> Result<(Self, Client), Failure> {
-        let library = library()?;
-        let socket = socket_path().map_err(Failure::local)?;
-        let monitor = connect(&socket).await?;
-        Ok((Self { library, socket, run: random()? }, monitor))
-    }
-
-    /// The program with its arguments.
-    pub fn command(&self, program: &[OsString]) -> Result<Command, Failure> {
+    /// open. Without a monitor that can be trusted, or with a program that the library cannot be loaded into, the program
+    /// runs without the library, after a line that says why.
+    pub async fn prepare(program: &[OsString]) -> Result<Self, Failure> {
         let [name, arguments @ ..] = program else {
             return Err(Failure::new(USAGE, "PROGRAM is missing: `levada fast -- PROGRAM`"));
         };
-        let preload = with_library(env::var_os(PRELOAD_VARIABLE), &self.library);
         let mut command = Command::new(name);
-        command.args(arguments).env(PRELOAD_VARIABLE, preload).env(SOCKET_VARIABLE, &self.socket);
-        command.env(RUN_VARIABLE, self.run.to_string());
-        Ok(command)
+        command.args(arguments);
+        let library = library()?;
+        let socket = socket_path().map_err(Failure::local)?;
+        let misfit = find(name).and_then(|file| elf::misfit(&file));
+        let connected = match misfit {
+            Some(misfit) => Err(misfit.reason().to_owned()),
+            None => connect(&socket).await.map_err(|failure| failure.text().to_owned()),
+        };
+        let monitor = match connected {
+            Ok(monitor) => monitor,
+            Err(reason) => {
+                note(format_args!("levada: connections stay on TCP: {reason}"));
+                return Ok(Self { command, monitor: None });
+            }
+        };
+        let run = random()?;
+        let preload = with_library(env::var_os(PRELOAD_VARIABLE), &library);
+        command.env(PRELOAD_VARIABLE, preload).env(SOCKET_VARIABLE, &socket);
+        command.env(RUN_VARIABLE, run.to_string());
+        Ok(Self { command, monitor: Some((monitor, run)) })
     }
+}
+
+/// The file of a program, as execvp(3) finds it.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Some(name.into());
+    }
+    let path = env::var_os("PATH")?;
+    let is_program = |file: &PathBuf| access(file, Access::EXEC_OK).is_ok();
+    env::split_paths(&path).map(|folder| folder.join(name)).find(is_program)
 }
 
 /// Connects to the monitor; starts it if none is running.
 async fn connect(socket: &Path) -> Result<Client, Failure> {
+    prepare_folder(socket).map_err(Failure::local)?;
     match Client::connect(socket) {
         Err(ClientError::NotRunning) => start_monitor(socket)?,
         other => return other.map_err(Failure::local),

@@ -27,12 +27,18 @@ impl Stats {
         Ok(Self::File(path, file))
     }
 
-    /// Runs the program; returns its exit code.
-    pub async fn run(self, command: Command, monitor: &Client, run: u64) -> Outcome {
-        monitor.watch(run).map_err(Failure::local)?;
+    /// Runs the program; returns its exit code. `monitor` has the number of the run.
+    pub async fn run(self, command: &Command, monitor: Option<(Client, u64)>) -> Outcome {
+        if let Some((monitor, run)) = &monitor {
+            monitor.watch(*run).map_err(Failure::local)?;
+        }
         let code = child::run(command).await?;
         // The exit code is that of the program, whatever happens to the report.
-        if let Err(failure) = self.report(monitor, run) {
+        let reported = match &monitor {
+            Some((monitor, run)) => self.report(monitor, *run),
+            None => Ok(()),
+        };
+        if let Err(failure) = reported {
             note(format_args!("levada: no statistics: {}", failure.text()));
         }
         Ok(code)
