@@ -42,12 +42,16 @@ fn leave_inbound(entry: Entry, reason: Reason) -> bool {
         return false;
     }
     let used = connection.uses_ring();
+    let mut waiter = None;
     if let Some(mut inbound) = connection.lock_inbound()
         && inbound.path() != Path::Back
         && (inbound.consumer().leave() || inbound.consumer().start() == Start::None)
     {
         inbound.set_path(Path::Back);
+        // The peer may wait for space in the ring, which will not come.
+        waiter = inbound.consumer().wake_producer();
     }
+    waking::ring(connection, waiter);
     used
 }
 

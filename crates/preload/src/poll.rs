@@ -13,7 +13,7 @@ use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 
 use crate::spin::Look;
 use crate::table::{self, Entry};
-use crate::{epoll, errno, memory, private, readiness, spin, tcp, tcp_only, waking};
+use crate::{epoll, errno, memory, private, readiness, segments, spin, tcp, tcp_only, waking};
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
@@ -88,6 +88,7 @@ fn sleep(
 ) -> c_int {
     let number = bell.map_or(0, |bell| bell.number);
     for (at, entry) in rings {
+        segments::own(entry.number).begin_wait(readiness::directions(entries[*at].events));
         readiness::arm(*entry, entries[*at].events, number);
     }
     let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
@@ -107,7 +108,12 @@ fn sleep(
     };
     let saved = errno::last();
     memory::sweep();
-    let woken_at = rings.iter().filter_map(|(_, entry)| readiness::disarm(*entry)).max();
+    let disarm = |(at, entry): &(usize, Entry)| {
+        let events = entries[*at].events;
+        segments::own(entry.number).end_wait(readiness::directions(events));
+        readiness::disarm(*entry, events, number)
+    };
+    let woken_at = rings.iter().filter_map(disarm).max();
     rings.iter().for_each(|(_, entry)| epoll::look_again(entry.number));
     if armed {
         look.slept(woken_at);

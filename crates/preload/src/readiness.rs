@@ -8,7 +8,7 @@ use libc::c_short;
 use crate::connection::{Connection, Path, Phase};
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, epoll, stream};
+use crate::{demote, epoll, segments, stream, waking};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -121,10 +121,38 @@ pub fn arm(entry: Entry, events: c_short, bell: u8) {
 }
 
 /// Takes [`arm`] back. When the peer rang, in nanoseconds of [`levada_ring::now`], if it may have since.
-pub fn disarm(entry: Entry) -> Option<u64> {
-    let inbound = entry.connection.lock_inbound().and_then(|mut end| end.consumer().awake());
-    let outbound = entry.connection.lock_outbound().and_then(|mut end| end.producer().awake());
-    inbound.max(outbound)
+///
+/// A direction has one wake-up: other threads of this process that wait for it, too, check again.
+pub fn disarm(entry: Entry, events: c_short, bell: u8) -> Option<u64> {
+    let connection = entry.connection;
+    let waiter = Waiter::Bell { bell, mark: entry.number as u16 };
+    let own = segments::own(entry.number);
+    let (mut inbound_at, mut outbound_at) = (None, None);
+    if events & INBOUND != 0
+        && let Some(mut inbound) = connection.lock_inbound()
+    {
+        inbound_at = inbound.consumer().awake(waiter);
+        if connection.inbound.sleeper.load(Ordering::SeqCst) != 0 {
+            inbound.consumer().wake_own();
+        }
+    }
+    if events & OUTBOUND != 0
+        && let Some(mut outbound) = connection.lock_outbound()
+    {
+        outbound_at = outbound.producer().awake(waiter);
+        if connection.outbound.sleeper.load(Ordering::SeqCst) != 0 {
+            outbound.producer().wake_own();
+        }
+    }
+    if own.has_waits(directions(events)) {
+        waking::ring_all_own();
+    }
+    inbound_at.max(outbound_at)
+}
+
+/// The directions that these events are of.
+pub fn directions(events: c_short) -> [bool; 2] {
+    [events & INBOUND != 0, events & OUTBOUND != 0]
 }
 
 /// What changes when something comes: the bytes so far, and whether the stream has ended.

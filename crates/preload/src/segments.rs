@@ -29,6 +29,8 @@ pub struct Own {
     closed_segment: AtomicPtr<u8>,
     /// The name of the present offer; 0 if the monitor has answered.
     offer: AtomicU64,
+    /// Threads that wait for each direction in poll(2) or select(2).
+    waits: [AtomicU32; 2],
 }
 
 static ALL: [Own; RECORDS] = [const { Own::new() }; RECORDS];
@@ -57,6 +59,7 @@ impl Own {
             is_closed: AtomicU32::new(0),
             closed_segment: AtomicPtr::new(null_mut()),
             offer: AtomicU64::new(0),
+            waits: [const { AtomicU32::new(0) }; 2],
         }
     }
 
@@ -123,9 +126,30 @@ impl Own {
         }
     }
 
+    /// A thread begins to wait for these directions.
+    pub fn begin_wait(&self, directions: [bool; 2]) {
+        for (waits, is_waited_for) in self.waits.iter().zip(directions) {
+            waits.fetch_add(is_waited_for.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Takes [`begin_wait`](Self::begin_wait) back.
+    pub fn end_wait(&self, directions: [bool; 2]) {
+        for (waits, is_waited_for) in self.waits.iter().zip(directions) {
+            waits.fetch_sub(is_waited_for.into(), Ordering::SeqCst);
+        }
+    }
+
+    /// Returns true if a thread waits for one of these directions.
+    pub fn has_waits(&self, directions: [bool; 2]) -> bool {
+        let all = self.waits.iter().zip(directions);
+        all.into_iter().any(|(waits, is_asked)| is_asked && waits.load(Ordering::SeqCst) > 0)
+    }
+
     /// The one thread of a forked child sleeps nowhere; its parent's threads are not in it.
     pub fn in_child(&self) {
         self.users.store(0, Ordering::Relaxed);
+        self.waits.iter().for_each(|waits| waits.store(0, Ordering::Relaxed));
     }
 }
 

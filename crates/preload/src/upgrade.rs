@@ -90,6 +90,11 @@ fn offer_to_monitor(entry: Entry) {
         // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
         return;
     }
+    let is_nonblocking = connection.nonblocking.load(Ordering::Relaxed) != 0;
+    if is_nonblocking != tcp::is_nonblocking(entry.fd) {
+        // The program makes system calls of its own, which find TCP only.
+        tcp_only::enter(Reason::Unsupported);
+    }
     if tcp_only::is_on()
         || io_uring::is_used()
         || epoll::is_unsupported(entry)

@@ -138,7 +138,7 @@ impl<M: Memory> Consumer<M> {
         self.announce_sleep(waiter);
         let asleep = self.readable().map(|bytes| bytes == 0 && !self.is_finished());
         if asleep != Ok(true) {
-            let _ = self.awake();
+            let _ = self.awake(waiter);
         }
         asleep
     }
@@ -152,6 +152,12 @@ impl<M: Memory> Consumer<M> {
         crate::Sleeper { memory: self.memory.clone(), producer: false }
     }
 
+    /// Wakes the producer, although nothing was read. As [`read`](Self::read), it may return a bell to ring.
+    #[must_use = "the bell must be rung"]
+    pub fn wake_producer(&self) -> Option<Waiter> {
+        sleep::take_waiter(&self.memory.control().producer_sleep)
+    }
+
     /// Wakes the thread of this end that sleeps, although nothing was written. As [`read`](Self::read), it may return a bell: one of this
     /// process.
     #[must_use = "the bell must be rung"]
@@ -159,9 +165,16 @@ impl<M: Memory> Consumer<M> {
         sleep::take_waiter(&self.memory.control().consumer_sleep)
     }
 
-    /// Says that this end no longer sleeps. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if it has not.
-    pub fn awake(&self) -> Option<u64> {
-        sleep::withdraw(&self.memory.control().consumer_sleep)
+    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if
+    /// it has not, or another thread of this end has announced its sleep since.
+    pub fn awake(&self, waiter: Waiter) -> Option<u64> {
+        sleep::withdraw(&self.memory.control().consumer_sleep, waiter)
+    }
+
+    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken its wake-up.
+    #[cfg(not(loom))]
+    pub fn wake_own(&self) {
+        sleep::wake_own(&self.memory.control().consumer_sleep);
     }
 
     /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of

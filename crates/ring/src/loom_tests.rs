@@ -109,7 +109,7 @@ fn receive(
         }
         if length == 0 && consumer.prepare_sleep(Waiter::Bell { bell: 0, mark: 0 }).unwrap() {
             wait();
-            consumer.awake();
+            let _ = consumer.awake(Waiter::Bell { bell: 0, mark: 0 });
         }
     }
 }
@@ -137,7 +137,7 @@ fn no_wake_up_is_lost() {
                 if pushed == 0 && producer.prepare_sleep(Waiter::Bell { bell: 1, mark: 0 }).unwrap()
                 {
                     theirs.1.wait();
-                    producer.awake();
+                    let _ = producer.awake(Waiter::Bell { bell: 1, mark: 0 });
                 }
             }
         });

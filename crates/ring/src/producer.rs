@@ -200,7 +200,7 @@ impl<M: Memory> Producer<M> {
         self.announce_sleep(waiter);
         let asleep = self.look().map(|()| self.known_room() == 0 && !self.is_abandoned());
         if asleep != Ok(true) {
-            let _ = self.awake();
+            let _ = self.awake(waiter);
         }
         asleep
     }
@@ -214,9 +214,16 @@ impl<M: Memory> Producer<M> {
         crate::Sleeper { memory: self.memory.clone(), producer: true }
     }
 
-    /// Says that this end no longer sleeps. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if it has not.
-    pub fn awake(&self) -> Option<u64> {
-        sleep::withdraw(&self.memory.control().producer_sleep)
+    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if
+    /// it has not, or another thread of this end has announced its sleep since.
+    pub fn awake(&self, waiter: Waiter) -> Option<u64> {
+        sleep::withdraw(&self.memory.control().producer_sleep, waiter)
+    }
+
+    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken its wake-up.
+    #[cfg(not(loom))]
+    pub fn wake_own(&self) {
+        sleep::wake_own(&self.memory.control().producer_sleep);
     }
 
     fn region(&self) -> Region {

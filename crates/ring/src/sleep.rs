@@ -65,11 +65,20 @@ pub(crate) fn announce(word: &SleepWord, waiter: Waiter) {
     fence(Ordering::SeqCst);
 }
 
-/// Says that this end no longer sleeps. When the other end has woken it, in nanoseconds of [`now`]; `None` if it has not.
-pub(crate) fn withdraw(word: &SleepWord) -> Option<u64> {
-    let woken = word.waiter.load(Ordering::Relaxed) == 0;
-    word.waiter.store(0, Ordering::Relaxed);
-    woken.then(|| word.woken_at.load(Ordering::Relaxed))
+/// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`]; `None` if it has not,
+/// or another thread of this end has announced its sleep since, which then holds.
+pub(crate) fn withdraw(word: &SleepWord, waiter: Waiter) -> Option<u64> {
+    let own = waiter.to_word();
+    match word.waiter.compare_exchange(own, 0, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(0) => Some(word.woken_at.load(Ordering::Relaxed)),
+        _ => None,
+    }
+}
+
+/// Wakes the thread of this end that sleeps by futex, whatever has been announced since.
+#[cfg(not(loom))]
+pub(crate) fn wake_own(word: &SleepWord) {
+    crate::futex::wake(&word.waiter);
 }
 
 /// Called after a cursor was moved: the waiter to wake, if the other end sleeps. A futex is woken here; a bell by the

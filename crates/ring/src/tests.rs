@@ -141,7 +141,7 @@ fn two_threads_exchange_bytes_by_futex() {
             assert_ne!(producer.publish(), Some(Waiter::Bell { bell: 0, mark: 0 }));
             if pushed == 0 && producer.prepare_sleep(Waiter::Futex).unwrap() {
                 producer.sleeper().sleep(LONG, true);
-                producer.awake();
+                producer.awake(Waiter::Futex);
             }
         }
         assert_ne!(producer.finish(), Some(Waiter::Bell { bell: 0, mark: 0 }));
@@ -158,7 +158,7 @@ fn two_threads_exchange_bytes_by_futex() {
             }
             if consumer.prepare_sleep(Waiter::Futex).unwrap() {
                 consumer.sleeper().sleep(LONG, true);
-                consumer.awake();
+                consumer.awake(Waiter::Futex);
             }
         }
     }

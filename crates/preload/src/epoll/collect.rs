@@ -48,11 +48,12 @@ impl Epoll {
             let at = (first + at) % count;
             let place = self.members.watched()[at];
             let event = self.members.change(place, |member| {
-                let ready = member.due();
+                let position = readiness::position(member.entry);
+                let ready = member.due_at(position);
                 member.rounds = member.rounds.saturating_add(1);
                 (ready != 0 && member.round != round).then(|| {
                     member.round = round;
-                    member.report(ready)
+                    member.report(ready, position)
                 })
             });
             if let Some(event) = event.flatten() {
@@ -130,7 +131,8 @@ impl Epoll {
 
     /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll. When a peer rang, as [`readiness::disarm`] says.
     pub fn disarm(&mut self) -> Option<u64> {
-        if self.end_sleep() { self.members.disarm() } else { None }
+        let is_last = self.end_sleep();
+        self.members.disarm(self.bell.filter(|_| is_last)?)
     }
 
     /// A member has changed while threads sleep: they are woken if it has something to report, and later by its peer.
@@ -150,7 +152,8 @@ impl Member {
     fn shown(&mut self, bits: u32, round: u32) -> Option<epoll_event> {
         readiness::note_kernel(self.entry, (bits & EVENTS) as i16);
         let reported = self.events & EDGE != 0 && bits & EVENTS & !self.ends == 0;
-        if self.disabled || reported && self.due() == 0 {
+        let position = readiness::position(self.entry);
+        if self.disabled || reported && self.due_at(position) == 0 {
             return None;
         }
         let mut ready = bits | self.by_ring();
@@ -161,7 +164,7 @@ impl Member {
         ready &= self.events & EVENTS | ALWAYS;
         (ready != 0).then(|| {
             self.round = round;
-            self.report(ready)
+            self.report(ready, position)
         })
     }
 
@@ -182,7 +185,7 @@ impl Member {
         if !rests {
             self.rounds = 0;
             if can_rest {
-                readiness::disarm(self.entry);
+                self.disarm(bell);
             }
         }
         rests
@@ -198,6 +201,11 @@ impl Member {
             events &= !libc::POLLOUT;
         }
         readiness::arm(self.entry, events, bell);
+    }
+
+    /// Takes what [`Epoll::arm`] has asked back. When the peer rang, as [`readiness::disarm`] says.
+    pub fn disarm(&self, bell: u8) -> Option<u64> {
+        readiness::disarm(self.entry, (self.events & EVENTS) as i16, bell)
     }
 
     fn by_ring(&self) -> u32 {
@@ -219,6 +227,11 @@ impl Member {
 
     /// The events that are to be reported now.
     fn due(&self) -> u32 {
+        self.due_at(readiness::position(self.entry))
+    }
+
+    /// The events that are to be reported, with the stream at `position`, which was read before.
+    fn due_at(&self, position: u64) -> u32 {
         if self.disabled || !self.by_ring {
             return 0;
         }
@@ -228,16 +241,15 @@ impl Member {
         }
         let has_room = ready & OUT != 0 && self.was_full();
         // What comes is no news for a program that waits for room only.
-        let moved = self
-            .edge
-            .is_none_or(|edge| self.events & IN != 0 && edge != readiness::position(self.entry));
+        let moved = self.edge.is_none_or(|edge| self.events & IN != 0 && edge != position);
         if moved || has_room { ready } else { 0 }
     }
 
-    fn report(&mut self, ready: u32) -> epoll_event {
+    /// Reports events. `position` was read before they were looked for: what has come since is another edge.
+    fn report(&mut self, ready: u32, position: u64) -> epoll_event {
         let ready = ready | self.by_kernel();
         if self.events & EDGE != 0 {
-            self.edge = Some(readiness::position(self.entry));
+            self.edge = Some(position);
             if ready & OUT != 0 {
                 self.entry.connection.was_full.store(0, Ordering::Relaxed);
             }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::registry::Member;
-use crate::{readiness, waking};
+use crate::waking;
 
 /// Rounds without an event after which a connection rests.
 const ROUNDS: u32 = 16;
@@ -184,9 +184,9 @@ impl Members {
         }
     }
 
-    /// Takes back what the peers of those that are looked at were asked for. When one rang, as [`readiness::disarm`] says.
-    pub fn disarm(&self) -> Option<u64> {
-        self.iter_watched().filter_map(|member| readiness::disarm(member.entry)).max()
+    /// Takes back what the peers of those that are looked at were asked for. When one rang, as [`disarm`](crate::readiness::disarm) says.
+    pub fn disarm(&self, bell: u8) -> Option<u64> {
+        self.iter_watched().filter_map(|member| member.disarm(bell)).max()
     }
 
     fn unwatch(&mut self, which: impl Fn(&mut Member) -> bool) {

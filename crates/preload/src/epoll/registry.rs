@@ -292,36 +292,43 @@ pub unsafe fn control(
     if instance.is_held_by_several() && entry.connection.phase() == Phase::Paired {
         demote::both(entry, Reason::Forked);
     }
-    let mut member = Member { entry, events, data, ..Member::of(entry) };
-    member.by_ring = readiness::is_by_ring(entry);
-    member.asked = member.to_ask();
-    if member.asked.is_none() {
-        // The kernel reports what is ready now, also of a direction that is on a ring already.
-        member.edge = Some(0);
-    }
-    let code = member.control(epoll, operation);
-    if code == 0 {
-        let saved = crate::errno::last();
-        note(epoll, instance, member);
-        crate::errno::set(saved);
-    }
-    Some(code)
-}
-
-/// The program has registered a connection, or changed its events: edges are reported anew.
-fn note(epoll: c_int, instance: &'static Instance, new: Member) {
-    set_place(new.entry.number, Some(instance));
     // Without marks, each round looks at all connections.
     let _ = waking::prepare_marks();
-    instance.with(|state| {
-        if new.by_ring {
-            state.register_bell(epoll);
+    let registered = instance.with(|state| {
+        // Under the lock: a thread that waits must not register in between what it knew before.
+        let mut member = Member { entry, events, data, ..Member::of(entry) };
+        member.by_ring = readiness::is_by_ring(entry);
+        member.asked = member.to_ask();
+        if member.asked.is_none() {
+            // The kernel reports what is ready now, also of a direction that is on a ring already.
+            member.edge = Some(0);
         }
-        let is_new = state.members.of_descriptor(new.entry.fd).is_none();
-        let place = state.members.insert(new);
-        state.ask_kernel |= is_new;
-        state.wake_sleepers(place);
+        let code = member.control(epoll, operation);
+        if code == 0 {
+            let saved = crate::errno::last();
+            set_place(entry.number, Some(instance));
+            state.note(epoll, member);
+            crate::errno::set(saved);
+        }
+        code
     });
+    if registered.is_none() {
+        // This is a signal handler that has interrupted a call on the epoll.
+        demote::both(entry, Reason::Unsupported);
+    }
+    registered
+}
+
+impl Epoll {
+    /// The program has registered a connection, or changed its events: edges are reported anew.
+    fn note(&mut self, epoll: c_int, new: Member) {
+        if new.by_ring {
+            self.register_bell(epoll);
+        }
+        self.ask_kernel |= self.members.of_descriptor(new.entry.fd).is_none();
+        let place = self.members.insert(new);
+        self.wake_sleepers(place);
+    }
 }
 
 /// The epoll that a connection is in.
@@ -348,7 +355,7 @@ fn remove(instance: &'static Instance, entry: Entry) {
             && !member.is_watched
         {
             // It was still armed.
-            readiness::disarm(member.entry);
+            epoll.bell.and_then(|bell| member.disarm(bell));
         }
         epoll.members.of_connection(entry.number).is_empty()
     });

@@ -173,6 +173,7 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
         let consumer = inbound.consumer();
         (consumer.prepare_sleep(Waiter::Futex) == Ok(true)).then(|| consumer.sleeper())
     };
-    let awake = || connection.lock_inbound().and_then(|mut end| end.consumer().awake());
+    let awake =
+        || connection.lock_inbound().and_then(|mut end| end.consumer().awake(Waiter::Futex));
     sleep(entry, (direction, &look), deadline, prepare, awake)
 }

@@ -176,7 +176,8 @@ fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
         let sleeps = !producer.is_left() && producer.prepare_sleep(Waiter::Futex) == Ok(true);
         sleeps.then(|| producer.sleeper())
     };
-    let awake = || connection.lock_outbound().and_then(|mut end| end.producer().awake());
+    let awake =
+        || connection.lock_outbound().and_then(|mut end| end.producer().awake(Waiter::Futex));
     sleep(entry, (direction, &look), deadline, prepare, awake)
 }
 

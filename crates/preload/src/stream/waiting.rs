@@ -3,15 +3,16 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use levada_ring::records::Reason;
 use levada_ring::{Half, Sleep, Sleeper};
 use libc::c_int;
 
 use super::end::ended;
 use crate::connection::Direction;
-use crate::segments::User;
+use crate::segments::{self, User};
 use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, epoll, memory, tcp};
+use crate::{demote, epoll, memory, tcp, tcp_only, waking};
 
 /// How long to sleep before looking at TCP: a killed peer rings no bell.
 const SLICE: Duration = Duration::from_secs(1);
@@ -43,6 +44,12 @@ pub fn sleep(
     awake: impl FnOnce() -> Option<u64>,
 ) -> Wait {
     let connection = entry.connection;
+    if tcp::is_nonblocking(entry.fd) {
+        // The program has said so by a system call of its own: it may make others, which find TCP only.
+        connection.nonblocking.store(1, Ordering::Relaxed);
+        tcp_only::enter(Reason::Unsupported);
+        return Wait::Again;
+    }
     if !claim(&direction.sleeper) {
         return crowded(deadline);
     }
@@ -57,8 +64,12 @@ pub fn sleep(
         after_sleep(entry, woken, last)
     });
     direction.sleeper.store(0, Ordering::Release);
-    // What an epoll has asked the peer for was replaced.
+    // What an epoll or poll(2) has asked the peer for was replaced.
     epoll::look_again(entry.number);
+    let is_inbound = std::ptr::eq(direction, &raw const connection.inbound);
+    if segments::own(entry.number).has_waits([is_inbound, !is_inbound]) {
+        waking::ring_all_own();
+    }
     drop(user);
     wait
 }

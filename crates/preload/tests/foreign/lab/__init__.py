@@ -1,0 +1,1 @@
+"""Runs foreign programs without and with the library, and compares what they do."""

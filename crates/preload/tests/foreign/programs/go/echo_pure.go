@@ -1,0 +1,4 @@
+package main
+
+// Has no work without cgo.
+func start() {}
