@@ -135,7 +135,7 @@ pub fn closing(fd: c_int) {
         demote::both(entry, Reason::Unsupported);
     }
     if let Some(entry) = table::find(fd)
-        && segments::own(entry.number).offer() != 0
+        && segments::own(entry.number).offer_name() != 0
     {
         // The monitor may have the file until it has read the offer.
         epoll::unregister(entry);

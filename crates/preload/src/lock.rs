@@ -49,7 +49,7 @@ impl Lock {
         std::mem::forget(self.lock());
     }
 
-    /// Frees the lock, whoever has it: after a fork, in parent and child.
+    /// Frees the lock, whichever thread has it: after a fork, in parent and child.
     pub fn free(&self) {
         self.0.store(0, Ordering::Release);
     }

@@ -198,7 +198,7 @@ fn hold(entry: Entry, name: u64) {
 /// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns true if the monitor may have the
 /// socket still, which would keep the connection open.
 pub fn withdraw(entry: Entry) -> bool {
-    let name = segments::own(entry.number).offer();
+    let name = segments::own(entry.number).offer_name();
     if name == 0 {
         return false;
     }
@@ -320,7 +320,7 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
 fn by_name(name: u64) -> Option<&'static Connection> {
     let number = u32::from(OfferName::decode(name).connection);
     let own = segments::own(number);
-    if name == 0 || own.offer() != name {
+    if name == 0 || own.offer_name() != name {
         return None;
     }
     let connection = arena::connection(number)?;

@@ -175,25 +175,25 @@ fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_
 
 /// A bell for one wait: a nested epoll that shows each ring of it once, so that no other thread takes it away.
 struct Bell {
-    place: &'static Place,
+    place: &'static Slot,
     number: u8,
 }
 
 /// Where a bell is, made when it is first needed.
-struct Place {
+struct Slot {
     fd: AtomicI32,
     is_taken: AtomicBool,
 }
 
 /// Further waits at the same time have none.
-static PLACES: [Place; 1024] =
-    [const { Place { fd: AtomicI32::new(-1), is_taken: AtomicBool::new(false) } }; 1024];
+static SLOTS: [Slot; 1024] =
+    [const { Slot { fd: AtomicI32::new(-1), is_taken: AtomicBool::new(false) } }; 1024];
 
 impl Bell {
     /// `None` if there are no descriptors left.
     fn take() -> Option<Self> {
-        let is_free = |place: &&Place| !place.is_taken.swap(true, Ordering::AcqRel);
-        let (at, place) = PLACES.iter().enumerate().find(|(_, place)| is_free(place))?;
+        let is_free = |place: &&Slot| !place.is_taken.swap(true, Ordering::AcqRel);
+        let (at, place) = SLOTS.iter().enumerate().find(|(_, place)| is_free(place))?;
         // Waits share the eventfds: a wake-up that was for another one is looked into, and slept on again.
         let bell = Self { place, number: (at % BELLS) as u8 };
         if place.fd.load(Ordering::Acquire) < 0 {
@@ -231,7 +231,7 @@ impl Drop for Bell {
 
 /// Closes the bells that no wait has.
 pub fn release() {
-    for place in &PLACES {
+    for place in &SLOTS {
         if !place.is_taken.swap(true, Ordering::AcqRel) {
             private::forget(&place.fd);
             place.is_taken.store(false, Ordering::Release);
@@ -241,7 +241,7 @@ pub fn release() {
 
 /// A forked child has no part in the waits of its parent, whose bells it would take away.
 pub fn in_child() {
-    for place in &PLACES {
+    for place in &SLOTS {
         private::forget(&place.fd);
         place.is_taken.store(false, Ordering::Relaxed);
     }

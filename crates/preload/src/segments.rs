@@ -105,7 +105,7 @@ impl Own {
     }
 
     /// The name of the offer that the monitor has not answered; 0 without one.
-    pub fn offer(&self) -> u64 {
+    pub fn offer_name(&self) -> u64 {
         self.offer.load(Ordering::Relaxed)
     }
 
