@@ -82,8 +82,8 @@ pub const THROUGHPUT: Experiment = Experiment {
 pub const CONNECTIONS: Experiment = Experiment {
     name: "sockets/connections",
     condition: "exchanges",
-    values: &[1, 10, 100],
-    few: &[1, 100],
+    values: &[1, 2, 3, 5, 10, 20, 50, 100],
+    few: &[1, 3, 10, 100],
     subjects: &[Subject::Tcp, Subject::Unix, Subject::Fast, Subject::FastSleeping],
     run: connections::measure,
     metrics: &connections::METRICS,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, read_rows};
 
-use super::experiment::{CORES, Experiment, LATENCY, SHARING, THROUGHPUT};
+use super::experiment::{CONNECTIONS, CORES, Experiment, LATENCY, SHARING, THROUGHPUT};
 use crate::measuring::file;
 
 /// The width and height of a panel in pixels.
@@ -38,6 +38,13 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let panels = [
         ("latency.svg", LATENCY, bytes(), Axis::new("round trip, µs", Scale::Log), &LATENCIES[..]),
         ("throughput.svg", THROUGHPUT, bytes(), Axis::new("MB/s", Scale::Log), &RATES[..]),
+        (
+            "connections.svg",
+            CONNECTIONS,
+            Axis::new("exchanges of a connection", Scale::Log),
+            Axis::new("connections per second", Scale::Log),
+            &[],
+        ),
         ("cores.svg", CORES, pairs(), Axis::new("MB/s in all, messages of 8 B", Scale::Log), &[]),
         ("sharing.svg", SHARING, pairs(), Axis::new("round trip, µs", Scale::Log), &[]),
     ];

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_ring::wire::{Refusal, Response};
-use levada_ring::{Account, Segment, Side, records};
+use levada_ring::{Account, History, Segment, Side, records};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -34,7 +34,8 @@ pub struct Clients {
     lists: Vec<(u32, u64)>,
     kept: VecDeque<Shown>,
     account: Account,
-    account_file: Arc<OwnedFd>,
+    /// What a process gets when it has introduced itself: the files of the account and of the history.
+    welcome: Vec<Arc<OwnedFd>>,
 }
 
 impl Clients {
@@ -44,6 +45,7 @@ impl Clients {
     /// Those of memfd_create(2) and mmap(2).
     pub fn new(epoll: Arc<OwnedFd>, options: Options) -> Result<Self, Errno> {
         let (account_file, account) = Account::create(options.memory)?;
+        let (history_file, _) = History::create()?;
         Ok(Self {
             epoll,
             connections: HashMap::new(),
@@ -53,7 +55,7 @@ impl Clients {
             lists: Vec::new(),
             kept: VecDeque::new(),
             account,
-            account_file: Arc::new(account_file),
+            welcome: vec![Arc::new(account_file), Arc::new(history_file)],
         })
     }
 
@@ -175,8 +177,7 @@ impl Clients {
             connection.process = process;
         }
         if is_process {
-            let account = vec![Arc::clone(&self.account_file)];
-            self.respond(client, Outgoing::new(Response::Welcome, account));
+            self.respond(client, Outgoing::new(Response::Welcome, self.welcome.clone()));
         }
         is_process
     }

@@ -9,7 +9,7 @@ use levada_ring::{Consumer, ConsumerState, Half, Leaked, Producer, ProducerState
 use crate::lock::{Guard, Lock};
 use crate::segments::{self, User};
 use crate::spin::Waits;
-use crate::{arena, epoll, memory, shown, tcp_only};
+use crate::{arena, epoll, history, memory, shown, tcp_only};
 
 /// How far the upgrade is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +85,10 @@ pub struct Connection {
     pub calls: AtomicU32,
     /// Offers that have failed.
     pub refusals: AtomicU32,
+    /// 1 for the end that accept(2) has returned.
+    pub was_accepted: AtomicU32,
+    /// The exchange in which it is to be offered; 0 while its addresses are not noted.
+    pub offer_at: AtomicU32,
     /// Whether the descriptor is non-blocking (O_NONBLOCK).
     pub nonblocking: AtomicU32,
     /// SO_RCVTIMEO or SO_SNDTIMEO was set, perhaps to 0 again.
@@ -188,7 +192,7 @@ pub struct Outbound<'a> {
 
 impl Connection {
     /// Prepares the state for a new connection with one holder. `false` if no more connections can be shown.
-    pub fn begin(&self, nonblocking: bool) -> bool {
+    pub fn begin(&self, nonblocking: bool, was_accepted: bool) -> bool {
         let Some(shown) = shown::allocate() else { return false };
         self.shown.store(shown, Ordering::Relaxed);
         segments::own(arena::number(self)).begin();
@@ -196,6 +200,7 @@ impl Connection {
             &self.flips,
             &self.calls,
             &self.refusals,
+            &self.offer_at,
             &self.has_timeouts,
             &self.read_shut,
             &self.write_shut,
@@ -217,6 +222,7 @@ impl Connection {
         self.record().offer.store(0, Ordering::Relaxed);
         self.record().counters.all().for_each(|word| word.store(0, Ordering::Relaxed));
         self.nonblocking.store(nonblocking.into(), Ordering::Relaxed);
+        self.was_accepted.store(was_accepted.into(), Ordering::Relaxed);
         self.holders.store(1, Ordering::Relaxed);
         self.set_mode(Mode::Tcp);
         self.phase.store(Phase::Fresh as u32, Ordering::Release);
@@ -340,6 +346,7 @@ impl Connection {
             self.settle(Reason::Unsupported);
             return;
         }
+        segments::unmap_unused();
         if !memory::take_segment() {
             // SAFETY: as above.
             unsafe { segment.unmap() };
@@ -389,6 +396,9 @@ impl Connection {
         if self.phase.swap(Phase::Settled as u32, Ordering::AcqRel) == Phase::Paired as u32 {
             memory::give_segment_back(self);
         }
+        if self.offer_at.load(Ordering::Relaxed) != 0 {
+            history::note(self);
+        }
         self.count();
         self.set_mode(Mode::Free);
         shown::release(self.shown());
@@ -401,6 +411,16 @@ impl Connection {
         if let (Some(_inbound), Some(_outbound)) = &locks {
             segments::close(arena::number(self));
         }
+    }
+
+    /// The number of exchanges so far: of messages in each direction.
+    pub fn exchanges(&self) -> u32 {
+        let counters = &self.record().counters;
+        let in_rings =
+            [&counters.taken, &counters.written].map(|count| count.load(Ordering::Relaxed));
+        let by_tcp = self.flips.load(Ordering::Relaxed) / 2;
+        let messages = in_rings[0].saturating_add(in_rings[1]).saturating_add(by_tcp.into());
+        u32::try_from(messages / 2).unwrap_or(u32::MAX)
     }
 
     /// Adds what this connection has carried to the totals.

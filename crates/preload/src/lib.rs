@@ -13,6 +13,7 @@ mod connection;
 mod demote;
 mod epoll;
 mod errno;
+mod history;
 mod hooks;
 mod io_uring;
 mod lifecycle;

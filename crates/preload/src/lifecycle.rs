@@ -89,7 +89,7 @@ pub fn is_new(fd: c_int) {
 }
 
 /// A socket was opened that is a connection, or may become one: by socket(2), connect(2) or accept(2).
-pub fn opened(fd: c_int) {
+pub fn opened(fd: c_int, was_accepted: bool) {
     // Libc reads and writes standard input, output and errors by calls of its own.
     if fd <= libc::STDERR_FILENO
         || settings::socket().is_none()
@@ -102,7 +102,7 @@ pub fn opened(fd: c_int) {
         return;
     }
     if let Some((number, connection)) = arena::allocate() {
-        match connection.begin(tcp::is_nonblocking(fd)) {
+        match connection.begin(tcp::is_nonblocking(fd), was_accepted) {
             true => table::insert(fd, number),
             false => arena::release(number),
         }

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::connection::{Connection, Phase};
 use crate::lock::Lock;
 use crate::table::Entry;
-use crate::{arena, memory, private, segments, settings, shown, waking};
+use crate::{arena, history, memory, private, segments, settings, shown, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -168,7 +168,6 @@ pub fn send_offer(entry: Entry) -> Offered {
     // SAFETY: the program is in a call on this descriptor; should another thread close it meanwhile, another file is offered, which
     // the monitor refuses or which no peer offers.
     let connection = unsafe { BorrowedFd::borrow_raw(entry.fd) };
-    note_addresses(entry, connection);
     let name = new_name(entry);
     hold(entry, name);
     let offer = Request::Offer { connection: name };
@@ -222,7 +221,10 @@ fn new_name(entry: Entry) -> u64 {
     .encode()
 }
 
-fn note_addresses(entry: Entry, socket: BorrowedFd<'_>) {
+/// Notes the addresses of a connection, for people and for [`history`].
+pub fn note_addresses(entry: Entry) {
+    // SAFETY: the program is in a call on this descriptor; another file has other addresses, which are shown until the connection ends.
+    let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let record = entry.connection.record();
     if let Ok(local) = rustix::net::getsockname(socket).and_then(std::net::SocketAddr::try_from) {
         Record::set_address(&record.local, local);
@@ -311,7 +313,12 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
             }
         }
         Response::Gone { peer } => waking::forget(peer),
-        Response::Welcome => attached.iter().for_each(memory::learn),
+        Response::Welcome => {
+            if let [account, history] = &attached[..] {
+                memory::learn(account);
+                history::learn(history);
+            }
+        }
         Response::Process { .. } | Response::Listed => {}
     }
 }

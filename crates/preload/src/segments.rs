@@ -200,9 +200,31 @@ fn free_if_closed(number: u32) {
     if own.is_closed.swap(0, Ordering::SeqCst) == 0 {
         return;
     }
-    if let Some(address) = NonNull::new(own.closed_segment.swap(null_mut(), Ordering::SeqCst)) {
+    unmap_later(own.closed_segment.swap(null_mut(), Ordering::SeqCst));
+    arena::release(number);
+}
+
+/// Segments that no connection uses any more. To unmap one takes as long as half an exchange by TCP, for which the next connection would
+/// wait: it is done when another connection gets one, or when these are as many.
+static UNUSED: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(null_mut()) }; 8];
+
+fn unmap_later(segment: *mut u8) {
+    let put = |place: &AtomicPtr<u8>| {
+        place.compare_exchange(null_mut(), segment, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    };
+    if !segment.is_null() && !UNUSED.iter().any(put) {
+        unmap(segment);
+    }
+}
+
+/// Unmaps the segments that no connection uses any more.
+pub fn unmap_unused() {
+    UNUSED.iter().for_each(|place| unmap(place.swap(null_mut(), Ordering::AcqRel)));
+}
+
+fn unmap(segment: *mut u8) {
+    if let Some(address) = NonNull::new(segment) {
         // SAFETY: it was the address of a segment, which no thread finds any more, and none uses.
         unsafe { Leaked::from_address(address).unmap() };
     }
-    arena::release(number);
 }

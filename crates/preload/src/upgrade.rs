@@ -7,7 +7,7 @@ use levada_ring::records::Reason;
 use crate::connection::{Connection, Phase};
 use crate::monitor::Offered;
 use crate::table::Entry;
-use crate::{epoll, io_uring, monitor, tcp, tcp_only};
+use crate::{epoll, history, io_uring, monitor, tcp, tcp_only};
 
 /// What a call has done.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,25 +34,25 @@ const LOOKS: u32 = 8;
 /// Notes that a call in the kernel has moved bytes, and offers the connection when it is time.
 pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
     let connection = entry.connection;
-    match connection.phase() {
-        Phase::Fresh => {
-            if is_due(connection, exchange) {
-                offer_to_monitor(entry);
-            }
+    let phase = connection.phase();
+    if phase == Phase::Settled {
+        return;
+    }
+    let flips = count_change(connection, exchange);
+    if phase == Phase::Fresh {
+        if is_due(entry, flips) {
+            offer_to_monitor(entry);
         }
-        Phase::Offered => {
-            connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
-            // Two threads at once may count one call: an atomic addition would cost more than that is worth.
-            let calls = connection.calls.load(Ordering::Relaxed).wrapping_add(1);
-            connection.calls.store(calls, Ordering::Relaxed);
-            if is_look_due(calls) {
-                monitor::collect();
-            }
+        return;
+    }
+    connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
+    if phase == Phase::Offered {
+        // Two threads at once may count one call: an atomic addition would cost more than that is worth.
+        let calls = connection.calls.load(Ordering::Relaxed).wrapping_add(1);
+        connection.calls.store(calls, Ordering::Relaxed);
+        if is_look_due(calls) {
+            monitor::collect();
         }
-        Phase::Paired => {
-            connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
-        }
-        Phase::Settled => {}
     }
 }
 
@@ -62,26 +62,46 @@ fn is_look_due(calls: u32) -> bool {
     calls.is_multiple_of((below / LOOKS).max(1))
 }
 
-/// Counts changes of direction. The lowest bit of `flips` is the direction of the last call.
-fn is_due(connection: &Connection, exchange: Exchange) -> bool {
+/// Counts changes of direction: the messages so far are half of `flips`, of which the lowest bit is the direction of the last call.
+fn count_change(connection: &Connection, exchange: Exchange) -> u32 {
     let last = u32::from(exchange == Exchange::Received);
-    let mut flips = connection.flips.load(Ordering::Relaxed);
+    let flips = connection.flips.load(Ordering::Relaxed);
     // The first call sets the direction without a change.
-    if flips == 0 {
-        flips = 2 | last;
-    } else if flips & 1 != last {
-        flips = ((flips & !1) + 2) | last;
+    if flips != 0 && flips & 1 == last {
+        return flips;
     }
+    let flips = ((flips & !1) + 2) | last;
     connection.flips.store(flips, Ordering::Relaxed);
+    flips
+}
+
+/// Returns true if the connection has carried so much that it is to be offered.
+fn is_due(entry: Entry, flips: u32) -> bool {
+    let connection = entry.connection;
     let counters = &connection.record().counters;
     let refusals = connection.refusals.load(Ordering::Relaxed).min(MAX_REFUSALS);
     let (changes, bytes) = match refusals {
-        0 => (SECOND_EXCHANGE, MANY_BYTES),
+        0 => (2 * (offer_at(entry, flips) - 1), MANY_BYTES),
         _ => (AFTER_REFUSAL << (4 * (refusals - 1)), MANY_BYTES << (4 * refusals)),
     };
     flips / 2 > changes
         || counters.tcp_in.load(Ordering::Relaxed) >= bytes
         || counters.tcp_out.load(Ordering::Relaxed) >= bytes
+}
+
+/// The exchange in which the connection is to be offered.
+fn offer_at(entry: Entry, flips: u32) -> u32 {
+    let connection = entry.connection;
+    match connection.offer_at.load(Ordering::Relaxed) {
+        0 if flips / 2 > SECOND_EXCHANGE && history::is_known() => {
+            monitor::note_addresses(entry);
+            let offer_at = history::offer_at(connection).max(2);
+            connection.offer_at.store(offer_at, Ordering::Relaxed);
+            offer_at
+        }
+        0 => history::FIRST,
+        known => known,
+    }
 }
 
 fn offer_to_monitor(entry: Entry) {
@@ -112,6 +132,11 @@ fn offer_to_monitor(entry: Entry) {
         return;
     }
     connection.calls.store(0, Ordering::Relaxed);
+    if connection.offer_at.load(Ordering::Relaxed) == 0 {
+        // There is no history yet.
+        monitor::note_addresses(entry);
+        connection.offer_at.store(history::FIRST, Ordering::Relaxed);
+    }
     match monitor::send_offer(entry) {
         Offered::Sent => connection.set_mode(levada_ring::records::Mode::Offered),
         Offered::Busy => connection.try_later(Reason::Exhausted),

@@ -18,6 +18,8 @@ mod control;
 pub mod elf;
 mod futex;
 pub mod handover;
+#[cfg(not(loom))]
+mod history;
 mod layout;
 #[cfg(not(loom))]
 mod leaked;
@@ -55,6 +57,8 @@ pub use control::Control;
 #[cfg(not(loom))]
 pub use futex::Sleep;
 pub use handover::Start;
+#[cfg(not(loom))]
+pub use history::History;
 #[cfg(not(loom))]
 pub use layout::HALF;
 pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};

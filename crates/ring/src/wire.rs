@@ -91,7 +91,7 @@ pub enum Response {
     },
     /// The end of the answer to [`Request::List`].
     Listed,
-    /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) of the user attached.
+    /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) and the [`History`](crate::History) of the user attached.
     Welcome,
 }
 

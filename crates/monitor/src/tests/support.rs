@@ -150,7 +150,7 @@ impl Process {
     /// The account that a process gets when it has introduced itself.
     pub fn account(&self) -> Account {
         let (response, mut descriptors) = self.receive_any();
-        assert_eq!((response, descriptors.len()), (Response::Welcome, 1));
+        assert_eq!((response, descriptors.len()), (Response::Welcome, 2));
         Account::open(descriptors.remove(0)).unwrap()
     }
 

@@ -15,7 +15,7 @@ unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) 
     lifecycle::is_new(fd);
     if matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & 0xf == libc::SOCK_STREAM {
         // Before it connects: it may enter an epoll now.
-        lifecycle::opened(fd);
+        lifecycle::opened(fd, false);
     }
     fd
 }
@@ -35,7 +35,7 @@ unsafe extern "C-unwind" fn connect(
     let code = unsafe { real::connect(fd, address, length) };
     let saved = errno::last();
     if code == 0 || saved == libc::EINPROGRESS {
-        lifecycle::opened(fd);
+        lifecycle::opened(fd, false);
     }
     errno::set(saved);
     code
@@ -67,7 +67,7 @@ unsafe extern "C-unwind" fn accept4(
 fn accepted(fd: c_int) -> c_int {
     let saved = errno::last();
     lifecycle::is_new(fd);
-    lifecycle::opened(fd);
+    lifecycle::opened(fd, true);
     errno::set(saved);
     fd
 }

@@ -102,24 +102,42 @@ __attribute__((unused)) static int exchange(int fd, int count) {
     return 1;
 }
 
-// The number of segments that are mapped.
-__attribute__((unused)) static int count_rings(void) {
+enum { MAX_RINGS = 256 };
+
+// The inodes of the segments that are mapped; returns their number.
+__attribute__((unused)) static int mapped_rings(unsigned long inodes[MAX_RINGS]) {
     static char text[1 << 20];
     size_t length = 0;
-    int maps = open("/proc/self/maps", O_RDONLY), count = 0;
-    for (ssize_t more; (more = read(maps, text + length, sizeof text - 1 - length)) > 0;) length += more;
+    int count = 0, maps = open("/proc/self/maps", O_RDONLY);
+    for (ssize_t more; (more = read(maps, text + length, sizeof text - 1 - length)) > 0;)
+        length += more;
     close(maps);
     text[length] = 0;
-    for (char *at = text; (at = strstr(at, "levada-ring")); at++) count++;
+    for (char *line = strtok(text, "\n"); line && count < MAX_RINGS; line = strtok(NULL, "\n"))
+        if (strstr(line, "levada-ring") &&
+            sscanf(line, "%*s %*s %*s %*s %lu", &inodes[count]) == 1)
+            count++;
     return count;
+}
+
+// Whether a segment is mapped that is none of these.
+__attribute__((unused)) static int has_new_ring(const unsigned long *known, int known_count) {
+    unsigned long inodes[MAX_RINGS];
+    for (int at = mapped_rings(inodes) - 1; at >= 0; at--) {
+        int is_known = 0;
+        for (int other = 0; other < known_count; other++) is_known |= known[other] == inodes[at];
+        if (!is_known) return 1;
+    }
+    return 0;
 }
 
 // A connection that is on rings, if the library is loaded.
 __attribute__((unused)) static int connected_by_ring(void) {
-    int before = count_rings(), fd = connected();
+    unsigned long before[MAX_RINGS];
+    int count = mapped_rings(before), fd = connected();
     for (int round = 0; round < 1000; round++) {
         if (!exchange(fd, EXCHANGES)) fail("exchange");
-        if (!getenv("LD_PRELOAD") || count_rings() > before) return fd;
+        if (!getenv("LD_PRELOAD") || has_new_ring(before, count)) return fd;
     }
     fail("there are no rings");
     return -1;

@@ -1,0 +1,57 @@
+//! When a connection is worth an offer, by what is known of its listener: see [`History`].
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use levada_ring::History;
+use levada_ring::records::Record;
+
+use crate::connection::Connection;
+
+/// The user's history; null before the monitor has sent it.
+static HISTORY: AtomicPtr<History> = AtomicPtr::new(null_mut());
+
+/// The exchange in which a connection is offered before there is a history: one that ends sooner costs
+/// no system call.
+pub const FIRST: u32 = 4;
+
+/// The monitor has sent the history.
+pub fn learn(file: &OwnedFd) {
+    if let Ok(history) = History::open(file) {
+        // That of a monitor before stays mapped: a thread may use it.
+        HISTORY.store(Box::into_raw(Box::new(history)), Ordering::Release);
+    }
+}
+
+fn history() -> Option<&'static History> {
+    // SAFETY: the pointer is null, or that of a box that is never freed.
+    unsafe { HISTORY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns true once there is a history: connections note their addresses for it.
+pub fn is_known() -> bool {
+    history().is_some()
+}
+
+/// The exchange in which a connection, whose addresses are noted, is to be offered.
+pub fn offer_at(connection: &Connection) -> u32 {
+    history().map_or(FIRST, |history| history.offer_at(listener(connection)))
+}
+
+/// A connection has ended whose addresses are noted.
+pub fn note(connection: &Connection) {
+    if let Some(history) = history() {
+        history.note(listener(connection), connection.exchanges());
+    }
+}
+
+/// The address at which the connection was accepted.
+fn listener(connection: &Connection) -> SocketAddr {
+    let record = connection.record();
+    match connection.was_accepted.load(Ordering::Relaxed) {
+        0 => Record::address(&record.remote),
+        _ => Record::address(&record.local),
+    }
+}
