@@ -121,6 +121,7 @@ pub struct Connection {
 struct ConsumerCells {
     tail: AtomicU64,
     head: AtomicU64,
+    end: AtomicU64,
     entered: AtomicU32,
 }
 
@@ -141,6 +142,7 @@ impl ConsumerCells {
             tail: self.tail.load(Ordering::Relaxed),
             head: self.head.load(Ordering::Relaxed),
             entered: self.entered.load(Ordering::Relaxed),
+            end: self.end.load(Ordering::Relaxed),
         }
     }
 
@@ -148,6 +150,7 @@ impl ConsumerCells {
         self.tail.store(state.tail, Ordering::Relaxed);
         self.head.store(state.head, Ordering::Relaxed);
         self.entered.store(state.entered, Ordering::Relaxed);
+        self.end.store(state.end, Ordering::Relaxed);
     }
 }
 

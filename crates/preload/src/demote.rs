@@ -56,7 +56,7 @@ fn leave_inbound(entry: Entry, reason: Reason) -> bool {
 }
 
 /// Moves the outbound direction back to TCP, and wakes the peer.
-fn outbound(entry: Entry) {
+pub fn outbound(entry: Entry) {
     let Some(mut outbound) = entry.connection.lock_outbound() else { return };
     let waiter = leave(entry, &mut outbound).or_else(|| outbound.producer().kick());
     drop(outbound);

@@ -27,6 +27,7 @@ mod private;
 mod process;
 mod readiness;
 mod real;
+mod seccomp;
 mod segments;
 mod settings;
 mod shown;

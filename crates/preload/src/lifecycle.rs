@@ -8,16 +8,18 @@ use libc::c_int;
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
 use crate::{
-    arena, demote, epoll, errno, monitor, poll, private, process, segments, settings, shown, tcp,
-    waking,
+    arena, demote, epoll, errno, monitor, poll, private, process, seccomp, segments, settings,
+    shown, tcp, waking,
 };
 
 /// Called by the loader before the program starts.
 extern "C" fn start() {
     process::take_over();
     settings::read();
-    let can_start = settings::socket().is_some() && private::has_room();
+    let may_be_ended = !settings::trusts_seccomp() && seccomp::has_filter();
+    let can_start = settings::socket().is_some() && private::has_room() && !may_be_ended;
     if !can_start || arena::create().is_err() || shown::create().is_err() {
+        settings::turn_off();
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -33,7 +35,7 @@ static START: extern "C" fn() = start;
 
 /// Called at exit(3) and _exit(2): the kernel closes all descriptors soon.
 pub extern "C" fn end() {
-    if !process::owns_tables() {
+    if seccomp::is_sealed() || !process::owns_tables() {
         return;
     }
     for entry in table::entries().filter(|entry| table::forget(*entry)) {
@@ -72,6 +74,9 @@ unsafe extern "C" fn in_child() {
     arena::after_fork();
     epoll::after_fork();
     monitor::after_fork();
+    if seccomp::is_sealed() {
+        return;
+    }
     process::take_over();
     private::in_child();
     arena::in_child();
@@ -173,7 +178,7 @@ fn say_goodbye(entry: Entry) {
             && inbound.consumer().readable().is_ok_and(|bytes| bytes > 0);
         inbound.consumer().abandon()
     });
-    if unread {
+    if unread && !seccomp::is_sealed() {
         // As the kernel does when bytes are lost that no one has read.
         tcp::reset_when_closed(entry.fd);
     }
@@ -183,7 +188,8 @@ fn say_goodbye(entry: Entry) {
 
 /// A descriptor is a duplicate of another one.
 pub fn duplicated(from: c_int, to: c_int) {
-    if to < 0 || from == to || !process::owns_tables() {
+    let is_known = table::find(from).is_some() || epoll::is_known(from);
+    if to < 0 || from == to || !is_known || !process::owns_tables() {
         return;
     }
     epoll::duplicated(from, to);
@@ -198,8 +204,8 @@ pub fn duplicated(from: c_int, to: c_int) {
 /// A descriptor is about to become standard input, output or errors, which libc reads and writes by calls of its own.
 pub fn becomes(from: c_int, to: c_int) {
     if (0..=libc::STDERR_FILENO).contains(&to)
-        && process::owns_tables()
         && let Some(entry) = table::find(from)
+        && process::owns_tables()
     {
         demote::both(entry, Reason::Unsupported);
     }
@@ -208,6 +214,9 @@ pub fn becomes(from: c_int, to: c_int) {
 /// The program becomes another one, and hands its inheritable connections to it. The others end if no one else has them, and the
 /// kernel has to know what is unread. Returns what [`exec_failed`] takes back.
 pub fn before_exec() -> Vec<&'static epoll::Instance> {
+    if seccomp::is_sealed() {
+        return Vec::new();
+    }
     let saved = errno::last();
     let ends = process::owns_tables();
     let handed = table::entries().filter(|entry| {

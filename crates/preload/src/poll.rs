@@ -13,7 +13,9 @@ use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 
 use crate::spin::Look;
 use crate::table::{self, Entry};
-use crate::{epoll, errno, memory, private, readiness, segments, spin, tcp, tcp_only, waking};
+use crate::{
+    epoll, errno, memory, private, readiness, seccomp, segments, spin, tcp, tcp_only, waking,
+};
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
@@ -311,4 +313,65 @@ pub unsafe fn select(
         }
     }
     Some(bits)
+}
+
+/// poll(2) under a filter: `real` makes the program's own call, without a wait if it is given `true`. Bytes of rings that were left are in
+/// memory.
+///
+/// # Safety
+/// As poll(2) demands.
+pub unsafe fn sealed(
+    fds: *mut pollfd,
+    count: libc::nfds_t,
+    real: impl FnOnce(bool) -> c_int,
+) -> c_int {
+    let count = usize::try_from(count).unwrap_or(0).min(table::DESCRIPTORS);
+    if fds.is_null() || count == 0 {
+        return real(false);
+    }
+    // SAFETY: as the caller promises. The program's call changes them before they are read again.
+    let is_unread = |at: usize| unsafe {
+        let pollfd { fd, events, .. } = *fds.add(at);
+        events & libc::POLLIN != 0 && table::find(fd).is_some_and(seccomp::has_unread)
+    };
+    let unread: Vec<usize> = (0..count).filter(|at| is_unread(*at)).collect();
+    let mut ready = real(!unread.is_empty());
+    if ready >= 0 {
+        for at in unread {
+            // SAFETY: as above.
+            let entry = unsafe { &mut *fds.add(at) };
+            ready += c_int::from(entry.revents == 0);
+            entry.revents |= libc::POLLIN;
+        }
+    }
+    ready
+}
+
+/// As [`sealed`], for the sets of select(2).
+///
+/// # Safety
+/// The set is null or has at least `count` bits.
+pub unsafe fn sealed_select(
+    count: c_int,
+    read: *mut fd_set,
+    real: impl FnOnce(bool) -> c_int,
+) -> c_int {
+    let is_unread = |fd: &c_int| {
+        // SAFETY: as the caller promises.
+        !read.is_null()
+            && unsafe { libc::FD_ISSET(*fd, read) }
+            && table::find(*fd).is_some_and(seccomp::has_unread)
+    };
+    let unread: Vec<c_int> = (0..count.min(libc::FD_SETSIZE as c_int)).filter(is_unread).collect();
+    let mut ready = real(!unread.is_empty());
+    if ready >= 0 {
+        for fd in unread {
+            // SAFETY: as the caller promises.
+            unsafe {
+                ready += c_int::from(!libc::FD_ISSET(fd, read));
+                libc::FD_SET(fd, read);
+            }
+        }
+    }
+    ready
 }

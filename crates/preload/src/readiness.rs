@@ -8,7 +8,7 @@ use libc::c_short;
 use crate::connection::{Connection, Path, Phase};
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, epoll, segments, stream, waking};
+use crate::{demote, epoll, seccomp, segments, stream, waking};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -84,7 +84,7 @@ pub fn by_ring(entry: Entry) -> c_short {
         if !empty || connection.read_shut.load(Ordering::Relaxed) != 0 {
             ready |= INBOUND;
         }
-        if inbound.consumer().is_finished() {
+        if inbound.consumer().is_finished() && !seccomp::is_sealed() {
             // The stream ends in TCP, or goes on there.
             let asked = if empty { INBOUND | libc::POLLRDHUP } else { libc::POLLRDHUP };
             ready |= tcp::ready(entry.fd, asked);

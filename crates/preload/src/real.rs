@@ -86,6 +86,7 @@ real! {
     fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int;
     ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void) -> c_int;
     setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, length: socklen_t) -> c_int;
+    prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int;
     setrlimit(resource: c_uint, limit: *const libc::rlimit) -> c_int;
     prlimit(process: libc::pid_t, resource: c_uint, new: *const libc::rlimit, old: *mut libc::rlimit) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;

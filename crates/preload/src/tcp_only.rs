@@ -5,13 +5,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use levada_ring::records::Reason;
 
-use crate::{demote, monitor, poll, private, shown, table, waking};
+use crate::{demote, monitor, poll, private, process, seccomp, shown, table, waking};
 
 static IS_ON: AtomicU32 = AtomicU32::new(0);
 
 /// Returns true if no connection of this process may leave TCP.
 pub fn is_on() -> bool {
     IS_ON.load(Ordering::Acquire) != 0
+}
+
+/// From now on, no connection leaves TCP. The caller moves those back that have left it.
+pub fn set() {
+    IS_ON.store(1, Ordering::SeqCst);
 }
 
 /// Moves all connections back to TCP, where they stay.
@@ -27,7 +32,7 @@ pub fn enter(reason: Reason) {
 /// The limit of descriptors of this process has changed. If the library has more than its share of
 /// them, it gives all back.
 pub fn limit_changed() {
-    if private::has_its_share() || !crate::process::owns_tables() {
+    if seccomp::is_sealed() || private::has_its_share() || !process::owns_tables() {
         return;
     }
     enter(Reason::Exhausted);

@@ -96,3 +96,12 @@ fn programs_that_the_library_cannot_be_loaded_into_run_without_it() {
         compare("starts", &[], &[program.to_str().unwrap()]);
     }
 }
+
+#[test]
+fn a_filter_of_system_calls_sees_those_of_the_program_only() {
+    for way in ["none", "poll", "select", "level", "edge"] {
+        for call in ["prctl", "syscall"] {
+            compare("filter", &[], &[way, call]);
+        }
+    }
+}

@@ -14,6 +14,8 @@ pub struct Consumer<M> {
     head: u64,
     /// The changes of region that were followed.
     entered: u32,
+    /// See [`ConsumerState::end`].
+    pub(crate) end: u64,
 }
 
 /// The state of a [`Consumer`] between calls. It may be kept where other processes can change it:
@@ -26,15 +28,19 @@ pub struct ConsumerState {
     pub head: u64,
     /// The changes of region that were followed.
     pub entered: u32,
+    /// The position up to which this end reads, if it has [left with what was shown](Consumer::leave_with_shown); else 0.
+    pub end: u64,
 }
 
 impl ConsumerState {
     /// Each operation that depends on positions fails with it, and reads nothing.
-    const CORRUPT: Self = Self { tail: u64::MAX, head: u64::MAX, entered: 0 };
+    const CORRUPT: Self = Self { tail: u64::MAX, head: u64::MAX, entered: 0, end: 0 };
 
     fn is_possible(&self) -> bool {
         let is_ordered = self.tail <= self.head && self.head <= MAX_POSITION;
-        is_ordered && self.head - self.tail <= MAX_UNREAD
+        is_ordered
+            && (self.end == 0 || self.head <= self.end)
+            && self.head - self.tail <= MAX_UNREAD
     }
 }
 
@@ -49,14 +55,15 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     pub fn restore(memory: M, state: ConsumerState) -> Self {
         let state = if state.is_possible() { state } else { ConsumerState::CORRUPT };
-        let ConsumerState { tail, head, entered } = state;
-        Self { memory, tail, head, entered }
+        let ConsumerState { tail, head, entered, end } = state;
+        Self { memory, tail, head, entered, end }
     }
 
     /// The state for [`restore`](Self::restore).
     #[inline]
     pub fn state(&self) -> ConsumerState {
-        ConsumerState { tail: self.tail, head: self.head, entered: self.entered }
+        let Self { tail, head, entered, end, .. } = *self;
+        ConsumerState { tail, head, entered, end }
     }
 
     /// Copies bytes into `buffer` and frees their room; returns how many. 0 if there are none, or `buffer` is empty. If the
@@ -112,7 +119,7 @@ impl<M: Memory> Consumer<M> {
     /// them after this call.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        self.memory.control().handover.finished.load(Ordering::Acquire) != 0
+        self.end != 0 || self.memory.control().handover.finished.load(Ordering::Acquire) != 0
     }
 
     /// Says that no more bytes will be read. As [`read`](Self::read), it may return a bell to ring.
@@ -236,6 +243,7 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     fn look(&mut self) -> Result<(), Corrupt> {
         let head = self.memory.control().produced.head.load(Ordering::Acquire);
+        let head = if self.end == 0 { head } else { head.min(self.end) };
         if head < self.head || head > MAX_POSITION || head - self.tail > MAX_UNREAD {
             return Err(Corrupt("the writer's cursor is outside of the ring"));
         }

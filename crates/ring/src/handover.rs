@@ -126,4 +126,23 @@ impl<M: Memory> Consumer<M> {
         fence(Ordering::SeqCst);
         decided.is_ok() || decided == Err(LEFT)
     }
+
+    /// As [`leave`](Self::leave), but what the producer has shown so far is still read from the ring, at whose end
+    /// [`is_finished`](Self::is_finished) returns true. `false` also if nothing is unread.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn leave_with_shown(&mut self) -> Result<bool, Corrupt> {
+        if self.readable()? == 0 {
+            return Ok(false);
+        }
+        let handover = &self.memory.control().handover;
+        handover.left_at.store(self.shown(), Ordering::Relaxed);
+        let decided = handover.end.compare_exchange(0, LEFT, Ordering::AcqRel, Ordering::Acquire);
+        fence(Ordering::SeqCst);
+        if decided.is_ok() {
+            self.end = self.shown();
+        }
+        Ok(decided.is_ok())
+    }
 }

@@ -7,7 +7,7 @@ use libc::{c_int, epoll_event};
 
 use super::registry::{EDGE, EVENTS, Epoll, Member, TAG};
 use crate::connection::Path;
-use crate::{readiness, segments, tcp, waking};
+use crate::{readiness, seccomp, segments, tcp, waking};
 
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Reported whether the program asks for them or not.
@@ -214,6 +214,9 @@ impl Member {
 
     /// What TCP has, of a connection with a direction that still is there.
     fn by_kernel(&self) -> u32 {
+        if seccomp::is_sealed() {
+            return 0;
+        }
         let asked = readiness::for_kernel(self.entry.connection, (self.events & EVENTS) as i16);
         if asked & (libc::POLLIN | libc::POLLOUT) == 0 {
             return 0;

@@ -166,6 +166,15 @@ fn register_bell(epoll: c_int) -> Option<u8> {
     (code == 0 || crate::errno::last() == libc::EEXIST).then_some(number)
 }
 
+fn remove_bell(epoll: c_int, bell: u8) {
+    let remove = |bell: BorrowedFd<'_>| {
+        let none = std::ptr::null_mut();
+        // SAFETY: the call takes no address.
+        unsafe { crate::real::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, bell.as_raw_fd(), none) }
+    };
+    waking::own_bell(bell.into()).and_then(|bell| private::with(bell, remove));
+}
+
 impl Member {
     fn of(entry: Entry) -> Self {
         Self {
@@ -461,6 +470,28 @@ pub fn restore(entry: Entry) {
     });
 }
 
+/// Forgets the connections for which `is_over` returns true, and epolls without others.
+pub fn forget(is_over: impl Fn(Entry) -> bool) {
+    for epoll in instances::descriptors().collect::<Vec<_>>() {
+        let Some(instance) = instances::find(epoll) else { continue };
+        let is_empty = instance.with(|state| {
+            let over = state.members.iter().map(|(_, member)| member.entry);
+            for entry in over.filter(|entry| is_over(*entry)).collect::<Vec<_>>() {
+                state.members.remove(entry.fd);
+                set_place(entry.number, None);
+            }
+            state.members.watch_all();
+            if let Some(bell) = state.bell.take() {
+                remove_bell(epoll, bell);
+            }
+            state.members.iter().next().is_none()
+        });
+        if is_empty == Some(true) {
+            instances::remove(epoll);
+        }
+    }
+}
+
 /// Removes the registration of a descriptor that is about to be closed while another process has the
 /// file for a moment: until then, the kernel would report events of it.
 pub fn unregister(entry: Entry) {
@@ -471,6 +502,20 @@ pub fn unregister(entry: Entry) {
         // SAFETY: the call takes no address.
         unsafe { crate::real::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, entry.fd, none) };
     }
+}
+
+/// As [`restore`], for a connection whose inbound ring was left with unread bytes: the kernel is asked for all that the program wants.
+pub fn restore_in_kernel(entry: Entry) {
+    let restore = |state: &mut Epoll| {
+        let Some(&epoll) = state.descriptors.first() else { return };
+        for place in state.members.of_connection(entry.number) {
+            state.members.change(place, |member| {
+                member.asked = None;
+                member.register(epoll);
+            });
+        }
+    };
+    place(entry).and_then(|instance| instance.with(restore));
 }
 
 /// An epoll has one more descriptor.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::Reason;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
-use crate::{demote, errno, lifecycle, private, process, real, table};
+use crate::{demote, epoll, errno, lifecycle, private, process, real, table};
 
 /// See close(2).
 #[unsafe(no_mangle)]
@@ -77,8 +77,10 @@ unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 /// # Safety
 /// As dup2(2).
 unsafe fn replace(fd: c_int, to: c_int, call: impl Fn() -> c_int) -> c_int {
+    let is_known = |fd| table::find(fd).is_some() || epoll::is_known(fd);
+    let concerns = private::is_ours(to) || is_known(fd) || is_known(to);
     // SAFETY: the command takes no argument.
-    let open = unsafe { real::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
+    let open = concerns && unsafe { real::fcntl64(fd, libc::F_GETFD, 0) } >= 0;
     if open && fd != to && to >= 0 {
         if private::is_ours(to) && process::owns_tables() {
             private::vacate(to);

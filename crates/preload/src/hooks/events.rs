@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
 use crate::poll::Wait;
-use crate::{epoll, errno, lifecycle, real, table};
+use crate::{epoll, errno, lifecycle, real, seccomp, table};
 
 /// When a wait of `milliseconds` ends; negative for never.
 fn after(milliseconds: c_int) -> Option<Instant> {
@@ -50,6 +50,14 @@ unsafe fn set<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
 /// See poll(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    if seccomp::is_sealed() {
+        // SAFETY: as the program promises.
+        return unsafe {
+            crate::poll::sealed(fds, count, |now| {
+                real::poll(fds, count, if now { 0 } else { timeout })
+            })
+        };
+    }
     // SAFETY: as the program promises.
     let ready = unsafe { set(fds, count) }.and_then(|set| {
         crate::poll::poll(set, Wait { deadline: || after(timeout), mask: std::ptr::null() })
@@ -81,6 +89,15 @@ unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if seccomp::is_sealed() {
+        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: as the program promises.
+        return unsafe {
+            crate::poll::sealed(fds, count, |now| {
+                real::ppoll(fds, count, if now { &raw const zero } else { timeout }, mask)
+            })
+        };
+    }
     // SAFETY: as the program promises.
     let ready = unsafe {
         match (set(fds, count), after_time(timeout)) {
@@ -119,6 +136,16 @@ unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    if seccomp::is_sealed() {
+        let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+        // SAFETY: as the program promises.
+        return unsafe {
+            crate::poll::sealed_select(count, read, |now| {
+                let timeout = if now { &raw mut zero } else { timeout };
+                real::select(count, read, write, except, timeout)
+            })
+        };
+    }
     // SAFETY: as the program promises.
     if !unsafe { crate::poll::has_rings(count, [read, write, except]) } {
         // SAFETY: as the program promises.
@@ -159,6 +186,16 @@ unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    if seccomp::is_sealed() {
+        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: as the program promises.
+        return unsafe {
+            crate::poll::sealed_select(count, read, |now| {
+                let timeout = if now { &raw const zero } else { timeout };
+                real::pselect(count, read, write, except, timeout, mask)
+            })
+        };
+    }
     // SAFETY: as the program promises.
     let ready = unsafe {
         let has_rings = crate::poll::has_rings(count, [read, write, except]);

@@ -1,8 +1,8 @@
-//! setrlimit(2), prlimit(2).
+//! setrlimit(2), prlimit(2), and filters of system calls by prctl(2).
 
-use libc::{c_int, c_uint, pid_t, rlimit};
+use libc::{c_int, c_long, c_uint, pid_t, rlimit};
 
-use crate::{real, tcp_only};
+use crate::{real, seccomp, tcp_only};
 
 const DESCRIPTORS: c_uint = libc::RLIMIT_NOFILE;
 
@@ -49,4 +49,20 @@ fn changed(resource: c_uint, code: c_int) -> c_int {
         tcp_only::limit_changed();
     }
     code
+}
+
+/// See prctl(2). Its arguments are numbers or addresses, and may be missing.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+) -> c_int {
+    if option == libc::PR_SET_SECCOMP {
+        seccomp::before_filter();
+    }
+    // SAFETY: as the program promises.
+    unsafe { real::prctl(option, a, b, c, d) }
 }

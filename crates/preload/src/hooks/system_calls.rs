@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, c_uint, sigset_t, timespec};
 
-use crate::{epoll, io_uring, poll, real, table};
+use crate::{epoll, io_uring, poll, real, seccomp, table};
 
 /// See syscall(2). What concerns a connection is done by the function of that name. Arguments that the program did not pass are not used.
 #[unsafe(no_mangle)]
@@ -19,6 +19,11 @@ unsafe extern "C-unwind" fn syscall(
     f: c_long,
 ) -> c_long {
     let arguments = [a, b, c, d, e, f];
+    // SECCOMP_SET_MODE_STRICT and _FILTER.
+    let sets_filter = number == libc::SYS_seccomp && matches!(a, 0 | 1);
+    if sets_filter || number == libc::SYS_prctl && a == c_long::from(libc::PR_SET_SECCOMP) {
+        seccomp::before_filter();
+    }
     // SAFETY: as the program promises.
     let done = unsafe { of_descriptor(number, arguments) };
     // SAFETY: as the program promises.

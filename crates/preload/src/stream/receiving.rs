@@ -15,7 +15,7 @@ use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
 use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, errno, pieces, tcp, waking};
+use crate::{demote, errno, pieces, seccomp, tcp, waking};
 
 /// Flags of calls that a ring has an answer to.
 const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
@@ -129,7 +129,7 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
         drop(inbound);
         waking::ring(connection, waiter);
         if sink.done() > 0 && (!all || sink.is_full() || finished) {
-            let received = match finished {
+            let received = match finished && !seccomp::is_sealed() {
                 true => append_from_tcp(entry, pieces, flags, sink.done()),
                 false => sink.done(),
             };
