@@ -31,8 +31,8 @@ fn compare(name: &str, options: &[&str], arguments: &[&str]) {
     {
         panic!("{name} {arguments:?}, line {line}: {found:?} instead of {expected:?}; {errors}");
     }
-    assert_eq!(lines.len(), expected.len(), "{name} {arguments:?}: {errors}");
     assert_eq!(fast.status, plain.status, "{name} {arguments:?}: {errors}");
+    assert_eq!(lines.len(), expected.len(), "{name} {arguments:?}: {errors}");
 }
 
 #[test]
