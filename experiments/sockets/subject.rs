@@ -247,7 +247,7 @@ impl End for RingEnd {
                 std::hint::spin_loop();
             } else if self.producer.prepare_sleep(Waiter::Futex)? {
                 self.producer.sleeper().sleep(LONG, true);
-                self.producer.awake();
+                let _ = self.producer.awake(Waiter::Futex);
             }
         }
     }
@@ -265,7 +265,7 @@ impl End for RingEnd {
                 std::hint::spin_loop();
             } else if self.consumer.prepare_sleep(Waiter::Futex)? {
                 self.consumer.sleeper().sleep(LONG, true);
-                self.consumer.awake();
+                let _ = self.consumer.awake(Waiter::Futex);
             }
         }
     }
