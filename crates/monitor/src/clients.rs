@@ -17,8 +17,8 @@ use crate::options::Options;
 use crate::request::{Hello, Received};
 use crate::state::{Offer, Placed, State};
 
-/// Clients at a time. Further ones are closed, and stay on TCP.
-const CLIENTS: usize = 4096;
+/// Clients at a time, two for each process: one is left to its children. Further ones are closed, and stay on TCP.
+const CLIENTS: usize = 8192;
 /// Ended processes whose records are kept for the runs that are watched. The oldest are dropped.
 const KEPT: usize = 1024;
 
@@ -34,6 +34,8 @@ pub struct Clients {
     lists: Vec<(u32, u64)>,
     kept: VecDeque<Shown>,
     account: Account,
+    /// The memory that rings may take, in bytes.
+    memory_limit: u64,
     /// What a process gets when it has introduced itself: the files of the account and of the history.
     welcome: Vec<Arc<OwnedFd>>,
 }
@@ -55,6 +57,7 @@ impl Clients {
             lists: Vec::new(),
             kept: VecDeque::new(),
             account,
+            memory_limit: options.memory,
             welcome: vec![Arc::new(account_file), Arc::new(history_file)],
         })
     }
@@ -300,7 +303,7 @@ impl Clients {
         }
         self.lists.retain(|(waiting, _)| *waiting != client);
         if connection.process.is_some() {
-            self.account.set(self.memory());
+            self.account.set(self.memory(), self.memory_limit);
         }
         if let Some(process) = connection.process
             && self.is_watched(process.shown.run)

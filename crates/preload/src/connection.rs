@@ -430,8 +430,9 @@ impl Connection {
     fn count(&self) {
         let Some(totals) = shown::totals() else { return };
         let own = &self.record().counters;
-        let by_tcp = own.tcp_in.load(Ordering::Relaxed) + own.tcp_out.load(Ordering::Relaxed);
-        if by_tcp == 0 {
+        let is_unused =
+            [&own.tcp_in, &own.tcp_out].iter().all(|bytes| bytes.load(Ordering::Relaxed) == 0);
+        if is_unused {
             // It listened, or never connected: every connection begins on TCP.
             return;
         }

@@ -17,6 +17,9 @@ static HISTORY: AtomicPtr<History> = AtomicPtr::new(null_mut());
 /// no system call.
 pub const FIRST: u32 = 4;
 
+/// No connection is offered later.
+pub const LAST: u32 = 128;
+
 /// The monitor has sent the history.
 pub fn learn(file: &OwnedFd) {
     if let Ok(history) = History::open(file) {

@@ -22,6 +22,9 @@ use crate::{arena, history, memory, private, segments, settings, shown, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
+/// A second connection, on which nothing is ever received. A forked child has it, and asks for one of its own over it; it does not have
+/// that of its parent, where it could read descriptors that the monitor sends to the parent.
+static SPARE: AtomicI32 = AtomicI32::new(-1);
 static STATE: AtomicU32 = AtomicU32::new(State::None as u32);
 /// One thread at a time changes the state or receives.
 static LOCK: Lock = Lock::new();
@@ -36,7 +39,7 @@ enum State {
     Connected = 1,
     /// The monitor knows this process.
     Greeted = 2,
-    /// It is the parent's: this process was forked.
+    /// There is the spare one only: this process was forked.
     Inherited = 3,
     /// The monitor cannot be reached.
     Failed = 4,
@@ -69,10 +72,17 @@ fn forget_socket() {
 /// Connects early, before the program may give up the right to.
 pub fn connect_early() {
     if let Some(_guard) = LOCK.lock()
-        && place::connect(None).and_then(|socket| private::keep_in(&SOCKET, socket)).is_ok()
+        && connect(None).is_ok()
     {
         set_state(State::Connected);
     }
+}
+
+fn connect(warn: Option<fn(&str, &str)>) -> Result<(), Errno> {
+    private::keep_in(&SOCKET, place::connect(warn)?)?;
+    // Without it, children stay on TCP.
+    let _ = place::connect(None).and_then(|spare| private::keep_in(&SPARE, spare));
+    Ok(())
 }
 
 /// No thread handles a response during a fork: the child would miss a segment.
@@ -85,9 +95,10 @@ pub fn after_fork() {
     LOCK.free();
 }
 
-/// A forked child shares the socket with its parent, until it needs one.
+/// A forked child has no socket, until it needs one.
 pub fn in_child() {
     waking::in_child();
+    private::forget(&SOCKET);
     if !matches!(state(), State::None | State::Failed) {
         set_state(State::Inherited);
     }
@@ -97,6 +108,7 @@ pub fn in_child() {
 pub fn leave() {
     if let Some(_guard) = LOCK.lock() {
         private::forget(&SOCKET);
+        private::forget(&SPARE);
         set_state(State::Failed);
     }
 }
@@ -107,12 +119,13 @@ fn open() {
     set_state(if kept.is_ok() { State::Connected } else { State::Failed });
 }
 
-/// Asks the monitor for a socket of this process's own, over that of the parent.
+/// Asks the monitor for a socket of this process's own, over the spare one that its parent has left to it.
 fn request_socket() {
     let adopted = || -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (own, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        with_socket(|parent| send(parent, Request::Adopt, &[other.as_fd()]))?;
+        let adopt = |spare: BorrowedFd<'_>| send(spare, Request::Adopt, &[other.as_fd()]);
+        private::with(&SPARE, adopt).unwrap_or(Err(Errno::BADF))?;
         private::keep_in(&SOCKET, own)
     };
     set_state(if adopted().is_ok() { State::Connected } else { State::Failed });

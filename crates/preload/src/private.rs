@@ -19,9 +19,9 @@ const FIRST: u64 = 960;
 const BELOW_LIMIT: u64 = 64;
 /// The library has at most one descriptor for as many that the process may have.
 const SHARE: u64 = 10;
-/// Descriptors of a process with fast sockets before it has a peer: the connection to the monitor, its
+/// Descriptors of a process with fast sockets before it has a peer: two connections to the monitor, its
 /// records, its marks, and its bells.
-const NEEDED: u64 = 3 + levada_ring::wire::BELLS as u64;
+const NEEDED: u64 = 4 + levada_ring::wire::BELLS as u64;
 /// With fewer descriptors, the program has all of them, and stays on TCP.
 const MIN_LIMIT: u64 = 128;
 const _: () = assert!(NEEDED <= MIN_LIMIT / SHARE);

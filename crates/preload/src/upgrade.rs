@@ -70,7 +70,7 @@ fn count_change(connection: &Connection, exchange: Exchange) -> u32 {
     if flips != 0 && flips & 1 == last {
         return flips;
     }
-    let flips = ((flips & !1) + 2) | last;
+    let flips = (flips & !1).wrapping_add(2) | last;
     connection.flips.store(flips, Ordering::Relaxed);
     flips
 }
@@ -100,7 +100,8 @@ fn offer_at(entry: Entry, flips: u32) -> u32 {
             offer_at
         }
         0 => history::FIRST,
-        known => known,
+        // A forked process can have written anything.
+        known => known.clamp(2, history::LAST),
     }
 }
 

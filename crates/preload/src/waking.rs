@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use levada_ring::wire::{BELLS, WAKING};
 use levada_ring::{Marks, Waiter};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::connection::Connection;
 use crate::{arena, private, segments};
@@ -160,9 +161,23 @@ pub fn release() {
 }
 
 fn write_bell(bell: Option<&AtomicI32>) {
-    // It fails only if it was rung very often already.
-    let ring = |bell: BorrowedFd<'_>| rustix::io::write(bell, &1_u64.to_ne_bytes());
-    let _ = bell.and_then(|bell| private::with(bell, ring));
+    bell.and_then(|bell| private::with(bell, notify));
+}
+
+/// Adds to the count of an eventfd.
+///
+/// A child of a fork that has given up its user may have it, too, and can let it block, or fill it: then it is made what it was.
+fn notify(bell: BorrowedFd<'_>) {
+    let one = 1_u64.to_ne_bytes();
+    if rustix::fs::fcntl_getfl(bell).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK)) {
+        let _ = rustix::fs::fcntl_setfl(bell, OFlags::NONBLOCK | OFlags::RDWR);
+    }
+    if rustix::io::write(bell, &one) == Err(Errno::AGAIN) {
+        let mut count = [0; 8];
+        let buffers = &mut [std::io::IoSliceMut::new(&mut count)];
+        let _ = rustix::io::preadv2(bell, buffers, u64::MAX, ReadWriteFlags::NOWAIT);
+        let _ = rustix::io::write(bell, &one);
+    }
 }
 
 /// Notes what wakes a peer. `false` if there is no room, or it is not what it should be: the peer could not be woken.

@@ -33,3 +33,13 @@ fn a_child_that_writes_anything_into_shared_memory_harms_no_memory_and_no_other_
 fn a_child_sees_nothing_of_other_processes_over_the_connection_that_it_inherits() {
     attack("list");
 }
+
+#[test]
+fn a_child_receives_no_descriptor_of_its_parent() {
+    attack("peek");
+}
+
+#[test]
+fn a_child_that_fills_what_wakes_its_parent_keeps_no_connection_from_being_woken() {
+    attack("poison");
+}

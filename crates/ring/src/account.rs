@@ -58,8 +58,9 @@ impl Account {
         let _ = self.0.get().taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Says how much is taken in all, after a process has ended.
-    pub fn set(&self, bytes: u64) {
+    /// Says how much is taken in all, after a process has ended, and how much may be: a process can have written anything.
+    pub fn set(&self, bytes: u64, limit: u64) {
+        self.0.get().limit.store(limit, Ordering::Relaxed);
         self.0.get().taken.store(bytes, Ordering::Relaxed);
     }
 
@@ -85,7 +86,7 @@ mod tests {
         // It was counted once more than it was taken.
         process.give_back(1000);
         assert_eq!(monitor.taken(), 0);
-        monitor.set(99);
+        monitor.set(99, 100);
         assert!(process.take(1) && !process.take(1));
     }
 }

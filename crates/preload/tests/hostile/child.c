@@ -110,12 +110,46 @@ static int list(void) {
     return exit_code;
 }
 
+// Reads descriptors that the monitor sends to the parent, without taking them away.
+static int peek(void) {
+    for (int round = 0; round < 20000; round++)
+        for (int fd = 900; fd < 1000; fd++) {
+            char bytes[64], control[512];
+            struct iovec piece = {bytes, sizeof bytes};
+            struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+                                     .msg_controllen = sizeof control};
+            if (recvmsg(fd, &message, MSG_PEEK | MSG_DONTWAIT) > 0 && CMSG_FIRSTHDR(&message)) {
+                fprintf(stderr, "descriptors of the parent\n");
+                return 1;
+            }
+        }
+    return 0;
+}
+
+// Fills all eventfds, and lets further writes block.
+static void poison(void) {
+    for (int round = 0; round < 200; round++)
+        for (int fd = 900; fd < 1000; fd++) {
+            uint64_t most = UINT64_MAX - 1;
+            char name[64], path[64];
+            snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+            ssize_t length = readlink(path, name, sizeof name - 1);
+            if (length < 0 || strncmp(name, "anon_inode:[eventfd]", length)) continue;
+            fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
+            for (; most; most /= 2)
+                while (write(fd, &most, sizeof most) > 0) {}
+            fcntl(fd, F_SETFL, O_RDWR);
+        }
+}
+
 static int attack(const char *mode) {
     if (setgid(65534) || setuid(65534)) fail("setuid");
     prctl(PR_SET_DUMPABLE, 1);
     read_ranges();
     if (!strcmp(mode, "list")) return list();
     if (!strcmp(mode, "scribble")) return scribble(), 0;
+    if (!strcmp(mode, "peek")) return peek();
+    if (!strcmp(mode, "poison")) return poison(), 0;
     long found = replace_addresses();
     if (found) fprintf(stderr, "%ld addresses in shared memory\n", found);
     return found != 0;
@@ -143,7 +177,15 @@ int main(int count, char **arguments) {
     int status = 0, is_unharmed = 1;
     do {
         int after = connected();
-        if (!exchange(after, EXCHANGES)) {
+        // Also one that waits for the bell of this process.
+        struct pollfd waiting = {after, POLLIN, 0};
+        int is_right = exchange(after, EXCHANGES);
+        for (int round = 0; is_right && round < EXCHANGES; round++) {
+            char byte;
+            is_right = write(after, "x", 1) == 1 && poll(&waiting, 1, 20000) == 1 &&
+                read(after, &byte, 1) == 1 && byte == 'x';
+        }
+        if (!is_right) {
             fprintf(stderr, "a connection is harmed that the child does not have\n");
             is_unharmed = 0;
         }
