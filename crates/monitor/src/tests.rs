@@ -1,5 +1,6 @@
 //! A monitor with real sockets.
 
+mod any;
 mod support;
 
 use std::collections::HashMap;
