@@ -85,6 +85,8 @@ pub struct Connection {
     pub calls: AtomicU32,
     /// Offers that have failed.
     pub refusals: AtomicU32,
+    /// 1 once another program may have it.
+    pub is_handed_over: AtomicU32,
     /// 1 for the end that accept(2) has returned.
     pub was_accepted: AtomicU32,
     /// The exchange in which it is to be offered; 0 while its addresses are not noted.
@@ -204,6 +206,7 @@ impl Connection {
             &self.calls,
             &self.refusals,
             &self.offer_at,
+            &self.is_handed_over,
             &self.has_timeouts,
             &self.read_shut,
             &self.write_shut,
@@ -292,6 +295,11 @@ impl Connection {
     pub fn try_later(&self, reason: Reason) {
         self.note(reason);
         self.refusals.fetch_add(1, Ordering::Relaxed);
+        self.wait_for_monitor();
+    }
+
+    /// The offer was not sent: it is made again.
+    pub fn wait_for_monitor(&self) {
         if self.advance(Phase::Offered, Phase::Fresh) {
             self.set_mode(Mode::Tcp);
         }

@@ -19,6 +19,11 @@ pub fn both(entry: Entry, reason: Reason) {
 
 /// As [`both`], for several connections. Both ends of one may be among them: all leave their rings before one sends again.
 pub fn all(entries: &[Entry], reason: Reason) {
+    if reason == Reason::Handed {
+        entries.iter().for_each(|entry| {
+            entry.connection.is_handed_over.store(1, Ordering::Relaxed);
+        });
+    }
     let used: Vec<bool> = entries.iter().map(|entry| leave_inbound(*entry, reason)).collect();
     for (entry, used) in entries.iter().zip(used) {
         if entry.connection.phase() != Phase::Paired {

@@ -9,13 +9,14 @@ use levada_ring::History;
 use levada_ring::records::Record;
 
 use crate::connection::Connection;
+use crate::settings;
 
 /// The user's history; null before the monitor has sent it.
 static HISTORY: AtomicPtr<History> = AtomicPtr::new(null_mut());
 
 /// The exchange in which a connection is offered before there is a history: one that ends sooner costs
 /// no system call.
-pub const FIRST: u32 = 4;
+const FIRST: u32 = 4;
 
 /// No connection is offered later.
 pub const LAST: u32 = 128;
@@ -38,9 +39,15 @@ pub fn is_known() -> bool {
     history().is_some()
 }
 
+/// The exchange in which a connection is offered before there is a history.
+pub fn first() -> u32 {
+    settings::offer_at().unwrap_or(FIRST)
+}
+
 /// The exchange in which a connection, whose addresses are noted, is to be offered.
 pub fn offer_at(connection: &Connection) -> u32 {
-    history().map_or(FIRST, |history| history.offer_at(listener(connection)))
+    let by_history = || history().map(|history| history.offer_at(listener(connection)));
+    settings::offer_at().or_else(by_history).unwrap_or(FIRST).clamp(2, LAST)
 }
 
 /// A connection has ended whose addresses are noted.

@@ -45,9 +45,7 @@ pub extern "C" fn end() {
         if is_last && entry.connection.becomes_free() {
             say_goodbye(entry);
         }
-        if monitor::withdraw(entry) && is_last {
-            tcp::end(entry.fd);
-        }
+        end_offer(entry, is_last);
     }
     epoll::release_all();
     process::disown();
@@ -152,14 +150,21 @@ pub fn closing(fd: c_int) {
     }
     if entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
         say_goodbye(entry);
-        if monitor::withdraw(entry) {
-            tcp::end(fd);
-        }
+        end_offer(entry, true);
         entry.connection.end();
     } else {
-        monitor::withdraw(entry);
+        end_offer(entry, false);
     }
     entry.connection.close();
+}
+
+/// Ends the offer of a connection. If the message with its socket is still on its way to the monitor, and no other process has the
+/// connection, ends that, too: close(2) does not, until the monitor has read the message.
+fn end_offer(entry: Entry, is_last: bool) {
+    let is_on_its_way = monitor::withdraw(entry);
+    if is_on_its_way && is_last && entry.connection.is_handed_over.load(Ordering::Relaxed) == 0 {
+        tcp::end(entry.fd);
+    }
 }
 
 /// What the peer has to know before the kernel closes the connection.

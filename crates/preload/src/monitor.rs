@@ -2,7 +2,7 @@
 
 mod place;
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use levada_ring::Segment;
@@ -207,19 +207,28 @@ fn hold(entry: Entry, name: u64) {
     entry.connection.record().offer.store(name, Ordering::SeqCst);
 }
 
-/// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns true if the monitor may have the
-/// socket still, which would keep the connection open.
+/// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns true if the monitor has not yet read
+/// the messages of this process: that with the socket, which keeps the connection open, may be among them.
 pub fn withdraw(entry: Entry) -> bool {
     let name = segments::own(entry.number).offer_name();
     if name == 0 {
         return false;
     }
     hold(entry, 0);
+    let is_unread = with_socket(|socket| Ok(unread_by_peer(socket) > 0)) == Ok(true);
     if let Some(_guard) = LOCK.try_lock() {
         let withdraw = Request::Withdraw { connection: name };
         let _ = with_socket(|socket| send(socket, withdraw, &[]));
     }
-    true
+    is_unread
+}
+
+/// Bytes of memory for messages that the other end has not read (SIOCOUTQ, unix(7)).
+fn unread_by_peer(socket: BorrowedFd<'_>) -> libc::c_int {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the address of a number.
+    unsafe { crate::real::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, (&raw mut bytes).cast()) };
+    bytes
 }
 
 /// A name that this process, and the processes that share its records, give to no other offer.

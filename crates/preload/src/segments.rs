@@ -149,6 +149,8 @@ impl Own {
     /// The one thread of a forked child sleeps nowhere; its parent's threads are not in it.
     pub fn in_child(&self) {
         self.users.store(0, Ordering::Relaxed);
+        // Its parent has made the offer, and gets the answer.
+        self.offer.store(0, Ordering::Relaxed);
         self.waits.iter().for_each(|waits| waits.store(0, Ordering::Relaxed));
     }
 }

@@ -8,6 +8,7 @@ struct Settings {
     run: u64,
     sleeps_at_once: bool,
     trusts_seccomp: bool,
+    offer_at: Option<u32>,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -18,6 +19,7 @@ pub fn read() {
         socket: std::env::var("LEVADA_FAST_SOCKET").ok(),
         run: std::env::var("LEVADA_FAST_RUN").ok().and_then(|run| run.parse().ok()).unwrap_or(0),
         sleeps_at_once: std::env::var_os("LEVADA_FAST_SPIN").is_some_and(|value| value == "0"),
+        offer_at: std::env::var("LEVADA_FAST_OFFER_AT").ok().and_then(|number| number.parse().ok()),
         trusts_seccomp: std::env::var_os("LEVADA_FAST_SECCOMP")
             .is_some_and(|value| value == "trust"),
     });
@@ -43,6 +45,11 @@ pub fn socket() -> Option<&'static str> {
         return None;
     }
     SETTINGS.get().and_then(|settings| settings.socket.as_deref())
+}
+
+/// The exchange in which all connections are offered, whatever the history of their listeners (LEVADA_FAST_OFFER_AT).
+pub fn offer_at() -> Option<u32> {
+    SETTINGS.get().and_then(|settings| settings.offer_at)
 }
 
 /// The number of the run.

@@ -95,11 +95,11 @@ fn offer_at(entry: Entry, flips: u32) -> u32 {
     match connection.offer_at.load(Ordering::Relaxed) {
         0 if flips / 2 > SECOND_EXCHANGE && history::is_known() => {
             monitor::note_addresses(entry);
-            let offer_at = history::offer_at(connection).max(2);
+            let offer_at = history::offer_at(connection);
             connection.offer_at.store(offer_at, Ordering::Relaxed);
             offer_at
         }
-        0 => history::FIRST,
+        0 => history::first().clamp(2, history::LAST),
         // A forked process can have written anything.
         known => known.clamp(2, history::LAST),
     }
@@ -136,11 +136,16 @@ fn offer_to_monitor(entry: Entry) {
     if connection.offer_at.load(Ordering::Relaxed) == 0 {
         // There is no history yet.
         monitor::note_addresses(entry);
-        connection.offer_at.store(history::FIRST, Ordering::Relaxed);
+        connection.offer_at.store(history::first(), Ordering::Relaxed);
     }
     match monitor::send_offer(entry) {
         Offered::Sent => connection.set_mode(levada_ring::records::Mode::Offered),
-        Offered::Busy => connection.try_later(Reason::Exhausted),
+        Offered::Busy => {
+            // The monitor has much to do now: when the connection has had twice as many exchanges.
+            let offer_at = connection.exchanges().saturating_mul(2).clamp(2, history::LAST);
+            connection.offer_at.store(offer_at, Ordering::Relaxed);
+            connection.wait_for_monitor();
+        }
         Offered::Failed => connection.settle(Reason::Monitor),
     }
 }

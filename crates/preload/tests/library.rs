@@ -67,9 +67,10 @@ pub fn compiled_by(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Lets a program run with the library.
+/// Lets a program run with the library. Its connections are offered early, however short others were.
 pub fn with_library(command: &mut Command) {
     command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, monitor());
+    command.env("LEVADA_FAST_OFFER_AT", "2");
 }
 
 /// The socket of the monitor of this test program, which runs in a thread.

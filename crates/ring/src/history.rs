@@ -74,7 +74,7 @@ impl History {
     pub fn note(&self, listener: SocketAddr, exchanges: u32) {
         let bucket = exchanges.max(1).ilog2().min(BUCKETS as u32 - 1) as usize;
         let listener = self.find_or_take(listener);
-        if listener.counts[bucket].fetch_add(1, Ordering::Relaxed) + 1 >= MAX_COUNT {
+        if listener.counts[bucket].fetch_add(1, Ordering::Relaxed) >= MAX_COUNT - 1 {
             for count in &listener.counts {
                 count.store(count.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
             }

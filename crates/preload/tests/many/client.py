@@ -29,7 +29,7 @@ for _ in range(20):
     for _ in range(20):
         for number in some:
             exchange(number, choose.randrange(1, 100))
-for _ in range(2 * count):
+for _ in range(5 * count):
     exchange(choose.randrange(count), 50)
 # Several at once.
 for _ in range(20):
