@@ -383,6 +383,16 @@ impl Connection {
         Some(Inbound { connection: self, segment, side, consumer, _user: user, _guard: guard })
     }
 
+    /// Returns true once a wait for bytes is over: the ring has some, or the direction is on it no longer. Without the lock, since a thread
+    /// that spins calls it all the time; the segment stays mapped for the [`User`].
+    #[inline]
+    pub fn may_have_bytes(&self, _user: &User) -> bool {
+        let tail = self.consumer.tail.load(Ordering::Relaxed);
+        let segment = segments::own(arena::number(self)).segment();
+        self.inbound_path() != Path::Ring
+            || segment.is_none_or(|(segment, side)| segment.has_more(side, tail))
+    }
+
     /// The outbound direction, locked. As [`lock_inbound`](Self::lock_inbound).
     #[inline]
     pub fn lock_outbound(&self) -> Option<Outbound<'_>> {

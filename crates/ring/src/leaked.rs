@@ -62,6 +62,14 @@ impl Leaked {
         self.0.control(side.outbound()).handover.end.load(Ordering::Acquire) == LEFT
     }
 
+    /// Returns true if the writer of what `side` reads has shown more than the position `tail`, or has finished.
+    #[inline]
+    pub fn has_more(self, side: Side, tail: u64) -> bool {
+        let control = self.0.control(1 - side.outbound());
+        control.produced.head.load(Ordering::Acquire) != tail
+            || control.handover.finished.load(Ordering::Acquire) != 0
+    }
+
     /// Removes the mapping from this process.
     ///
     /// # Safety

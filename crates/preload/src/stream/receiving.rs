@@ -13,6 +13,7 @@ use super::waiting::{Wait, deadline_of, sleep};
 use super::{Outcome, quick};
 use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
+use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
 use crate::{demote, errno, pieces, seccomp, tcp, waking};
@@ -157,13 +158,9 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.inbound;
     let look = Look::new(&direction.waits);
-    let looked = look.until(1, || {
-        connection.lock_inbound().is_none_or(|mut inbound| {
-            inbound.path() != Path::Ring
-                || inbound.consumer().readable() != Ok(0)
-                || inbound.consumer().is_finished()
-        })
-    });
+    let user = User::asleep(entry.number);
+    let looked = look.until(1, || connection.may_have_bytes(&user));
+    drop(user);
     if looked {
         return Wait::Again;
     }
