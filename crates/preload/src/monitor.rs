@@ -114,9 +114,8 @@ pub fn leave() {
 }
 
 fn open() {
-    let kept =
-        place::connect(Some(place::warn)).and_then(|socket| private::keep_in(&SOCKET, socket));
-    set_state(if kept.is_ok() { State::Connected } else { State::Failed });
+    let is_connected = connect(Some(place::warn)).is_ok();
+    set_state(if is_connected { State::Connected } else { State::Failed });
 }
 
 /// Asks the monitor for a socket of this process's own, over the spare one that its parent has left to it.
