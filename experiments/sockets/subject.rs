@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use levada_ring::{Consumer, Half, Producer, Segment, Side, Waiter};
+use levada_ring::{Consumer, OwnedHalf, Producer, Segment, Side, Waiter};
 
 /// A subject.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -228,8 +228,8 @@ impl End for UnixStream {
 const LONG: Duration = Duration::from_secs(10);
 
 struct RingEnd {
-    producer: Producer<Half>,
-    consumer: Consumer<Half>,
+    producer: Producer<OwnedHalf>,
+    consumer: Consumer<OwnedHalf>,
     sleeps: bool,
 }
 

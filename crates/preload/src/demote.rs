@@ -107,6 +107,7 @@ pub fn honour_leave(entry: Entry) {
 }
 
 /// Whether what is written into the ring is read by no one any more.
+#[inline]
 pub fn reader_has_gone(outbound: &mut Outbound<'_>) -> bool {
     outbound.producer().is_abandoned() || outbound.producer().is_left()
 }

@@ -177,7 +177,12 @@ impl User {
 impl Drop for User {
     #[inline]
     fn drop(&mut self) {
-        if self.is_counted && own(self.number).users.fetch_sub(1, Ordering::SeqCst) == 1 {
+        if !self.is_counted {
+            return;
+        }
+        let own = own(self.number);
+        let was_last = own.users.fetch_sub(1, Ordering::SeqCst) == 1;
+        if was_last && own.is_closed.load(Ordering::SeqCst) != 0 {
             free_if_closed(self.number);
         }
     }

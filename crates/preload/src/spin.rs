@@ -81,18 +81,26 @@ impl Waits {
 pub struct Look<'a> {
     waits: &'a Waits,
     start: Cell<Option<u64>>,
+    /// Set by the first [`until`](Self::until) that was in vain, or not worth its time.
+    is_over: Cell<bool>,
 }
 
 impl<'a> Look<'a> {
     /// The wait begins.
     pub fn new(waits: &'a Waits) -> Self {
-        Self { waits, start: Cell::new(None) }
+        Self { waits, start: Cell::new(None), is_over: Cell::new(false) }
     }
 
-    /// Looks until `ready`, if that is worth it, for as long as it is. Whether it was. `ready` looks at as many connections.
+    /// Calls `ready`, which reads the state of this number of connections, until it returns true, for
+    /// as long as that is worth its time. Returns false if it was not ready; further calls then return
+    /// false at once.
     pub fn until(&self, connections: usize, mut ready: impl FnMut() -> bool) -> bool {
+        if self.is_over.get() {
+            return false;
+        }
         if crate::settings::sleeps_at_once() || !self.waits.worth() {
             self.start.set(Some(levada_ring::now()));
+            self.is_over.set(true);
             return false;
         }
         let limit = u64::from(longest_look());
@@ -113,6 +121,7 @@ impl<'a> Look<'a> {
             self.start.set(Some(now - passed));
             if passed >= limit {
                 self.waits.note_in_vain();
+                self.is_over.set(true);
                 return false;
             }
             // The peer may want this processor.

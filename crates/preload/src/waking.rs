@@ -116,10 +116,14 @@ pub fn take_marks(mut each: impl FnMut(u32)) {
 }
 
 /// Rings the bell that a call on a ring of `connection` has returned.
+#[inline]
 pub fn ring(connection: &Connection, waiter: Option<Waiter>) {
-    if waiter.is_none() {
-        return;
+    if waiter.is_some() {
+        ring_peer(connection, waiter);
     }
+}
+
+fn ring_peer(connection: &Connection, waiter: Option<Waiter>) {
     connection.record().counters.wakeups.fetch_add(1, Ordering::Relaxed);
     match (segments::own(arena::number(connection)).peer(), waiter) {
         (0, _) => ring_here(waiter),

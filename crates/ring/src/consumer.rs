@@ -36,6 +36,7 @@ impl ConsumerState {
     /// Each operation that depends on positions fails with it, and reads nothing.
     const CORRUPT: Self = Self { tail: u64::MAX, head: u64::MAX, entered: 0, end: 0 };
 
+    #[inline(always)]
     fn is_possible(&self) -> bool {
         let is_ordered = self.tail <= self.head && self.head <= MAX_POSITION;
         is_ordered
@@ -52,7 +53,7 @@ impl<M: Memory> Consumer<M> {
 
     /// A consumer that goes on where [`state`](Self::state) was taken. If no consumer can be in this
     /// state, each operation that depends on positions fails with [`Corrupt`].
-    #[inline]
+    #[inline(always)]
     pub fn restore(memory: M, state: ConsumerState) -> Self {
         let state = if state.is_possible() { state } else { ConsumerState::CORRUPT };
         let ConsumerState { tail, head, entered, end } = state;
@@ -60,7 +61,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// The state for [`restore`](Self::restore).
-    #[inline]
+    #[inline(always)]
     pub fn state(&self) -> ConsumerState {
         let Self { tail, head, entered, end, .. } = *self;
         ConsumerState { tail, head, entered, end }
@@ -71,7 +72,7 @@ impl<M: Memory> Consumer<M> {
     ///
     /// # Errors
     /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied, and are to be ignored.
-    #[inline]
+    #[inline(always)]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt> {
         let (length, tail, entered) = self.copy(0, buffer)?;
         if length == 0 {
@@ -186,7 +187,7 @@ impl<M: Memory> Consumer<M> {
 
     /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of
     /// region followed.
-    #[inline]
+    #[inline(always)]
     fn copy(&mut self, skip: u64, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
         if self.head - self.tail < skip.saturating_add(buffer.len() as u64) {
             self.look()?;
@@ -217,7 +218,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// How far the region of `entered` reaches from `tail`, and the number of changes after which bytes are in the next.
-    #[inline]
+    #[inline(always)]
     fn run(&self, tail: u64, entered: u32) -> Result<(u64, u32), Corrupt> {
         let produced = &self.memory.control().produced;
         let switches = produced.switches.load(Ordering::Acquire);
@@ -240,7 +241,7 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Reads the producer's cursor. It only moves forward, and by no more than the regions hold.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) -> Result<(), Corrupt> {
         let head = self.memory.control().produced.head.load(Ordering::Acquire);
         let head = if self.end == 0 { head } else { head.min(self.end) };

@@ -52,7 +52,7 @@ impl Leaked {
 
     #[inline]
     fn half(self, direction: usize) -> Half {
-        Half { start: self.0, direction, _mapping: None }
+        Half { start: self.0, direction }
     }
 
     /// Returns true if the reader of what `side` writes has left the ring, see

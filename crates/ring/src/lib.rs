@@ -65,7 +65,7 @@ pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};
 #[cfg(not(loom))]
 pub use leaked::Leaked;
 #[cfg(not(loom))]
-pub use mapping::Half;
+pub use mapping::{Half, OwnedHalf};
 #[cfg(not(loom))]
 pub use marks::Marks;
 pub use memory::{Corrupt, Memory};

@@ -61,6 +61,7 @@ impl Start {
         unsafe { self.0.cast().as_ref() }
     }
 
+    #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn control(&self, direction: usize) -> &Control {
         // SAFETY: the offset is within the header and a multiple of the alignment; `Control` has only atomics, for which
@@ -69,6 +70,7 @@ impl Start {
     }
 
     /// The address of a byte of a region. `offset` is at most the region's capacity.
+    #[inline]
     #[allow(unsafe_code)]
     fn address(&self, direction: usize, region: Region, offset: u64) -> NonNull<u8> {
         let at = usize::try_from(region.offset(direction) + offset).unwrap_or(0);
@@ -85,13 +87,18 @@ impl Drop for Mapping {
     }
 }
 
-/// One direction of a segment.
-#[derive(Clone)]
+/// One direction of a segment, which does not keep the segment mapped.
+#[derive(Clone, Copy)]
 pub struct Half {
     pub(crate) start: Start,
     pub(crate) direction: usize,
-    /// What keeps the segment mapped; `None` for a leaked one, which is there until it is unmapped.
-    pub(crate) _mapping: Option<Arc<Mapping>>,
+}
+
+/// A [`Half`] that keeps the segment mapped.
+#[derive(Clone)]
+pub struct OwnedHalf {
+    pub(crate) half: Half,
+    pub(crate) _mapping: Arc<Mapping>,
 }
 
 impl Half {
@@ -136,6 +143,7 @@ unsafe fn libc_remove(start: NonNull<u8>, length: usize) -> Result<(), Errno> {
 }
 
 impl Memory for Half {
+    #[inline]
     fn control(&self) -> &Control {
         self.start.control(self.direction)
     }
@@ -154,5 +162,22 @@ impl Memory for Half {
         assert!(offset + bytes.len() as u64 <= region.capacity());
         // SAFETY: as in `write`, the other way.
         unsafe { copy_out(self.start.address(self.direction, region, offset), bytes) }
+    }
+}
+
+impl Memory for OwnedHalf {
+    #[inline]
+    fn control(&self) -> &Control {
+        self.half.control()
+    }
+
+    #[inline]
+    fn write(&self, region: RegionOf, offset: u64, bytes: &[u8]) {
+        self.half.write(region, offset, bytes);
+    }
+
+    #[inline]
+    fn read(&self, region: RegionOf, offset: u64, bytes: &mut [u8]) {
+        self.half.read(region, offset, bytes);
     }
 }

@@ -28,7 +28,7 @@ pub struct RegionOf(pub(crate) Region);
 
 /// Copies to or from the ring positions `at..at + length`, in at most two pieces: a ring wraps at its capacity.
 /// `piece` receives the offset in the region, and the range of the caller's bytes.
-#[inline]
+#[inline(always)]
 pub(crate) fn pieces(
     region: Region,
     at: u64,

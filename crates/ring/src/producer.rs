@@ -41,6 +41,7 @@ impl ProducerState {
         Self { head: u64::MAX, published: u64::MAX, tail: u64::MAX, since, switches }
     }
 
+    #[inline(always)]
     fn is_possible(&self) -> bool {
         let Self { head, published, tail, since, switches } = *self;
         let is_ordered = tail <= published && published <= head && since <= head;
@@ -59,7 +60,7 @@ impl<M: Memory> Producer<M> {
 
     /// A producer that goes on where [`state`](Self::state) was taken. If no producer can be in this
     /// state, each operation that depends on positions fails with [`Corrupt`].
-    #[inline]
+    #[inline(always)]
     pub fn restore(memory: M, state: ProducerState) -> Self {
         let state = match state.is_possible() {
             true => state,
@@ -70,7 +71,7 @@ impl<M: Memory> Producer<M> {
     }
 
     /// The state for [`restore`](Self::restore).
-    #[inline]
+    #[inline(always)]
     pub fn state(&self) -> ProducerState {
         let Self { head, published, tail, since, switches, .. } = *self;
         ProducerState { head, published, tail, since, switches }
@@ -81,7 +82,7 @@ impl<M: Memory> Producer<M> {
     ///
     /// # Errors
     /// [`Corrupt`] if the consumer's cursor is where it cannot be.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
         self.fits(bytes.len())?;
         let length = usize::try_from(self.known_room()).unwrap_or(usize::MAX).min(bytes.len());
@@ -96,7 +97,7 @@ impl<M: Memory> Producer<M> {
     /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a bell, the caller must
     /// ring the returned one.
     #[must_use = "the bell must be rung"]
-    #[inline]
+    #[inline(always)]
     pub fn publish(&mut self) -> Option<Waiter> {
         if self.published == self.head {
             return None;
@@ -120,7 +121,7 @@ impl<M: Memory> Producer<M> {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    #[inline]
+    #[inline(always)]
     pub fn fits(&mut self, length: usize) -> Result<bool, Corrupt> {
         if self.known_room() < length as u64 {
             self.look()?;
@@ -226,6 +227,7 @@ impl<M: Memory> Producer<M> {
         sleep::wake_own(&self.memory.control().producer_sleep);
     }
 
+    #[inline(always)]
     fn region(&self) -> Region {
         Region::after(self.switches)
     }
@@ -257,13 +259,13 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Room by what is known of the consumer. Bytes before the change of region do not count: they are in the other one.
-    #[inline]
+    #[inline(always)]
     fn known_room(&self) -> u64 {
         self.region().capacity() - (self.head - self.tail.max(self.since))
     }
 
     /// Reads the consumer's cursor. It only moves forward, and never past what was published.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) -> Result<(), Corrupt> {
         let tail = self.memory.control().consumed.tail.load(Ordering::Acquire);
         if tail < self.tail || tail > self.published {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::atomic::Ordering;
 use crate::layout::{HEADER, SEGMENT_LENGTH, SMALL};
-use crate::mapping::{Half, Mapping};
+use crate::mapping::{Half, Mapping, OwnedHalf};
 use crate::sealed::{self, OpenError};
 use crate::{Consumer, Producer};
 
@@ -65,12 +65,13 @@ impl Segment {
 
     /// The two ends of this process. Each side may be taken once only: two producers of one ring would overwrite each
     /// other's bytes.
-    pub fn ends(&self, side: Side) -> (Producer<Half>, Consumer<Half>) {
+    pub fn ends(&self, side: Side) -> (Producer<OwnedHalf>, Consumer<OwnedHalf>) {
         let own = side.outbound();
         (Producer::new(self.half(own)), Consumer::new(self.half(1 - own)))
     }
 
-    pub(crate) fn half(&self, direction: usize) -> Half {
-        Half { start: self.mapping.0, direction, _mapping: Some(Arc::clone(&self.mapping)) }
+    pub(crate) fn half(&self, direction: usize) -> OwnedHalf {
+        let half = Half { start: self.mapping.0, direction };
+        OwnedHalf { half, _mapping: Arc::clone(&self.mapping) }
     }
 }

@@ -4,11 +4,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::atomic::Ordering;
-use crate::{Consumer, Half, LARGE, Memory, OpenError, Producer, SMALL, Segment, Side, Waiter};
+use crate::{
+    Consumer, LARGE, Memory, OpenError, OwnedHalf, Producer, SMALL, Segment, Side, Waiter,
+};
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn ring() -> (Producer<Half>, Consumer<Half>, Half) {
+fn ring() -> (Producer<OwnedHalf>, Consumer<OwnedHalf>, OwnedHalf) {
     let (_, segment) = Segment::create().unwrap();
     let (producer, _) = segment.ends(Side::Connector);
     let (_, consumer) = segment.ends(Side::Acceptor);
@@ -20,7 +22,7 @@ fn pattern(from: u64, length: usize) -> Vec<u8> {
     (from..from + length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
 }
 
-fn read(consumer: &mut Consumer<Half>, most: usize) -> Vec<u8> {
+fn read(consumer: &mut Consumer<OwnedHalf>, most: usize) -> Vec<u8> {
     let mut buffer = vec![0; most];
     let (length, _) = consumer.read(&mut buffer).unwrap();
     buffer.truncate(length);
@@ -80,7 +82,7 @@ fn peeking_leaves_the_bytes() {
 fn a_ring_grows_and_shrinks_between_bytes() {
     let (mut producer, mut consumer, half) = ring();
     let mut written = producer.push(&pattern(0, 60_000)).unwrap() as u64;
-    half.allocate_large().unwrap();
+    half.half.allocate_large().unwrap();
     assert!(producer.resize(true));
     assert!(!producer.resize(false), "the consumer has not followed yet");
     written += producer.push(&pattern(written, 2 << 20)).unwrap() as u64;
@@ -95,7 +97,7 @@ fn a_ring_grows_and_shrinks_between_bytes() {
     let rest = read(&mut consumer, 2 << 20);
     assert_eq!(rest, pattern(100_000, rest.len()));
     assert_eq!(100_000 + rest.len() as u64, written);
-    half.free_large().unwrap();
+    half.half.free_large().unwrap();
     assert!(!producer.is_large());
 }
 
@@ -183,7 +185,7 @@ fn only_sealed_files_of_the_right_length_are_segments() {
 fn a_peer_that_scribbles_causes_errors_and_nothing_else() {
     bolero::check!().with_type::<Vec<(u8, u64)>>().for_each(|writes| {
         let (mut producer, mut consumer, half) = ring();
-        half.allocate_large().unwrap();
+        half.half.allocate_large().unwrap();
         let control = half.control();
         let mut buffer = vec![0; 70_000];
         for &(what, value) in writes {

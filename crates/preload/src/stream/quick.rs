@@ -8,6 +8,8 @@ use libc::{c_int, iovec};
 
 use super::end::is_look_due;
 use crate::connection::{Connection, Path};
+use crate::segments::User;
+use crate::spin::Look;
 use crate::table::Entry;
 use crate::{demote, errno, waking};
 
@@ -21,11 +23,33 @@ fn only(pieces: &[iovec], flags: c_int) -> Option<&iovec> {
     }
 }
 
-/// Receives what is in the ring. What the call returns, or `None` if that takes more than this.
-pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
+/// Receives bytes from the ring. Spins for them with `look` if the call may wait. Returns the result
+/// of the call, or `None` if the general path has to make it.
+pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, look: &Look<'_>) -> Option<isize> {
     let piece = only(pieces, flags)?;
     let connection = entry.connection;
-    let mut inbound = connection.lock_inbound()?;
+    loop {
+        let received = take(connection, piece)?;
+        if received != 0 {
+            return Some(received);
+        }
+        if connection.read_shut.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        if flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0 {
+            return (!is_look_due(connection)).then(|| errno::fail(libc::EAGAIN));
+        }
+        if !spin_for_bytes(entry, look) {
+            return None;
+        }
+    }
+}
+
+/// Takes the bytes of the ring that fit into `piece`. Returns their number, or `None` if the ring may
+/// have ended.
+#[inline(always)]
+fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
+    let mut inbound = connection.lock_inbound_quickly()?;
     let is_usual = inbound.path() == Path::Ring
         && !inbound.peer_has_left()
         && !inbound.consumer().is_finished();
@@ -35,21 +59,20 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
     // SAFETY: the program promises the kernel that the piece is writable, and this library too.
     let buffer = unsafe { slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) };
     let (length, waiter) = inbound.consumer().read(buffer).ok()?;
-    if length == 0 {
-        drop(inbound);
-        return nothing_now(connection, flags).then(|| errno::fail(libc::EAGAIN));
+    if length > 0 {
+        inbound.count(length);
     }
-    inbound.count(length);
     drop(inbound);
     waking::ring(connection, waiter);
     Some(length.cast_signed())
 }
 
-/// Whether an empty read says just that: it does not wait, and the stream has not ended.
-fn nothing_now(connection: &Connection, flags: c_int) -> bool {
-    let is_nonblocking =
-        flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
-    is_nonblocking && connection.read_shut.load(Ordering::Relaxed) == 0 && !is_look_due(connection)
+/// Spins, without the lock, until a wait for bytes is over, for as long as that is worth its time.
+/// Returns true if the wait is over.
+pub fn spin_for_bytes(entry: Entry, look: &Look<'_>) -> bool {
+    // The segment stays mapped, also if another thread closes the connection.
+    let user = User::asleep(entry.number);
+    look.until(1, || entry.connection.may_have_bytes(&user))
 }
 
 /// Sends all of it by the ring. What the call returns, or `None` if that takes more than this.
@@ -59,7 +82,7 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
     if may_have_lost_its_reader(connection) {
         return None;
     }
-    let mut outbound = connection.lock_outbound()?;
+    let mut outbound = connection.lock_outbound_quickly()?;
     let is_usual = outbound.path() == Path::Ring && !demote::reader_has_gone(&mut outbound);
     if !is_usual || !outbound.producer().fits(piece.iov_len).ok()? {
         return None;

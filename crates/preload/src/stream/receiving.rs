@@ -13,7 +13,6 @@ use super::waiting::{Wait, deadline_of, sleep};
 use super::{Outcome, quick};
 use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
-use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
 use crate::{demote, errno, pieces, seccomp, tcp, waking};
@@ -76,10 +75,11 @@ fn receive_some(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() ->
                 }
             }
             Path::Ring => {
-                if let Some(received) = quick::receive(entry, pieces, flags) {
+                let look = Look::new(&connection.inbound.waits);
+                if let Some(received) = quick::receive(entry, pieces, flags, &look) {
                     return received;
                 }
-                if let Outcome::Done(received) = receive_from_ring(entry, pieces, flags) {
+                if let Outcome::Done(received) = receive_from_ring(entry, pieces, flags, look) {
                     return received;
                 }
             }
@@ -88,7 +88,7 @@ fn receive_some(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() ->
     }
 }
 
-fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
+fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, mut look: Look<'_>) -> Outcome {
     let connection = entry.connection;
     let mut sink = Sink::new(pieces);
     if sink.is_empty() {
@@ -146,22 +146,18 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int) -> Outcome {
             continue;
         }
         let deadline = *deadline.get_or_insert_with(|| deadline_of(entry, libc::SO_RCVTIMEO));
-        match wait_for_bytes(entry, deadline) {
-            Wait::Again => {}
+        match wait_for_bytes(entry, &look, deadline) {
+            Wait::Again => look = Look::new(&connection.inbound.waits),
             Wait::Over(_) if sink.done() > 0 => return Outcome::Done(sink.done().cast_signed()),
             Wait::Over(number) => return Outcome::Done(errno::fail(number)),
         }
     }
 }
 
-fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
+fn wait_for_bytes(entry: Entry, look: &Look<'_>, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.inbound;
-    let look = Look::new(&direction.waits);
-    let user = User::asleep(entry.number);
-    let looked = look.until(1, || connection.may_have_bytes(&user));
-    drop(user);
-    if looked {
+    if quick::spin_for_bytes(entry, look) {
         return Wait::Again;
     }
     let prepare = || {
@@ -172,5 +168,5 @@ fn wait_for_bytes(entry: Entry, deadline: Option<Instant>) -> Wait {
     };
     let awake =
         || connection.lock_inbound().and_then(|mut end| end.consumer().awake(Waiter::Futex));
-    sleep(entry, (direction, &look), deadline, prepare, awake)
+    sleep(entry, (direction, look), deadline, prepare, awake)
 }
