@@ -69,6 +69,7 @@ fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
 
 /// Spins, without the lock, until a wait for bytes is over, for as long as that is worth its time.
 /// Returns true if the wait is over.
+#[inline(never)]
 pub fn spin_for_bytes(entry: Entry, look: &Look<'_>) -> bool {
     // The segment stays mapped, also if another thread closes the connection.
     let user = User::asleep(entry.number);
