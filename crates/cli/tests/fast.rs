@@ -2,6 +2,7 @@
 
 mod faults;
 mod places;
+mod users;
 mod wrapper;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -105,14 +106,7 @@ impl Monitor {
 
     /// `levada fast` with options and a program, and the first line that it prints.
     fn program(&self, options: &[&str], program: &[&str]) -> (Program, String) {
-        let mut command = self.command(&[&["fast"], options, &["--"], program].concat());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let input = child.stdin.take();
-        let mut program = Program { child, input, output };
-        let line = program.line();
-        (program, line)
+        Program::start(&mut self.command(&[&["fast"], options, &["--"], program].concat()))
     }
 
     fn top(&self) -> Value {
@@ -138,6 +132,17 @@ struct Program {
 }
 
 impl Program {
+    /// Starts it, and reads the first line that it prints.
+    fn start(command: &mut Command) -> (Self, String) {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let input = child.stdin.take();
+        let mut program = Self { child, input, output };
+        let line = program.line();
+        (program, line)
+    }
+
     /// The next line that it prints; empty at its end.
     fn line(&mut self) -> String {
         let mut line = String::new();

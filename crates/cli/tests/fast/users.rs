@@ -1,0 +1,115 @@
+//! Fast sockets of an ordinary user, whose processes connect to the monitor when they first need it.
+//! Those of root connect at their start, since they may give up their user.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Program, library};
+use crate::support::{Home, Ran, eventually};
+
+/// Exchanges messages with itself until its input has a line. Then a forked child does, on a connection
+/// of its own, until the input ends.
+const FORKS: &str = "
+import os, select, socket, sys, threading
+def exchange():
+    listener = socket.create_server(('127.0.0.1', 0))
+    print('%s:%d' % listener.getsockname(), flush=True)
+    client = socket.create_connection(listener.getsockname())
+    server = listener.accept()[0]
+    def echo():
+        while data := server.recv(100):
+            server.sendall(data)
+    thread = threading.Thread(target=echo)
+    thread.start()
+    while not select.select([0], [], [], 0.01)[0]:
+        for number in range(100):
+            client.sendall(b'water')
+            assert client.recv(100) == b'water'
+    client.close()
+    thread.join()
+    server.close()
+exchange()
+assert os.read(0, 1) == b'\\n'
+child = os.fork()
+if child == 0:
+    exchange()
+    os._exit(0)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+
+/// An ordinary user: the one of this test, or another one if that is root.
+struct User {
+    home: Home,
+    levada: PathBuf,
+    monitor: Option<Child>,
+}
+
+impl User {
+    fn new() -> Self {
+        let home = Home::new();
+        let place = |file: &std::path::Path| {
+            let copy = home.path().join(file.file_name().unwrap());
+            // The user may not reach the folder of the build.
+            fs::hard_link(file, &copy).or_else(|_| fs::copy(file, &copy).map(drop)).unwrap();
+            copy
+        };
+        place(library());
+        let levada = place(std::path::Path::new(env!("CARGO_BIN_EXE_levada")));
+        if rustix::process::geteuid().is_root() {
+            chown(home.path(), Some(65534), Some(65534)).unwrap();
+        }
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut user = Self { home, levada, monitor: None };
+        user.monitor = Some(user.command(&["monitor"]).stderr(Stdio::null()).spawn().unwrap());
+        eventually("the monitor listens", || user.home.path().join("run/fast.sock").exists());
+        user
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.levada);
+        command.args(args).current_dir(self.home.path());
+        command.env("LEVADA_HOME", self.home.path());
+        command.env("LEVADA_FAST_SOCKET", self.home.path().join("run/fast.sock"));
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command
+    }
+
+    /// Returns true if a connection with this address is on a ring.
+    fn has_ring(&self, address: &str) -> bool {
+        let shown = Ran::from(self.command(&["fast", "top", "--json"]).output().unwrap()).ok();
+        let shown: Value = serde_json::from_str(&shown).unwrap();
+        let processes = shown["processes"].as_array().unwrap();
+        let mut open =
+            processes.iter().flat_map(|process| process["connections"].as_array().unwrap());
+        open.any(|connection| connection["mode"] == "ring" && connection["local"] == address)
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if let Some(mut monitor) = self.monitor.take() {
+            let _ = monitor.kill();
+            let _ = monitor.wait();
+        }
+    }
+}
+
+#[test]
+fn forked_children_of_an_ordinary_user_have_fast_sockets() {
+    let user = User::new();
+    let mut command = user.command(&["fast", "--", "python3", "-c", FORKS]);
+    let (mut program, address) = Program::start(&mut command);
+    eventually("the parent is on a ring", || user.has_ring(&address));
+    program.go_on();
+    let address = program.line();
+    eventually("the child is on a ring", || user.has_ring(&address));
+    let (code, errors) = program.end();
+    assert_eq!((code, errors.as_str()), (0, ""));
+}
