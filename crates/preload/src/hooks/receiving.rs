@@ -6,6 +6,7 @@ use libc::{
 };
 
 use super::piece;
+use crate::connection::{Path, Phase};
 use crate::pieces::array;
 use crate::{real, stream, table};
 
@@ -182,7 +183,7 @@ unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_in
     received
 }
 
-/// See recvmmsg(2). On a ring, messages are received one by one; after the first, without waiting.
+/// See recvmmsg(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
@@ -191,18 +192,45 @@ unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if table::find(fd).is_none() || messages.is_null() || !timeout.is_null() {
-        if let Some(entry) = table::find(fd) {
-            crate::demote::both(entry, levada_ring::records::Reason::Unsupported);
-        }
-        // SAFETY: as the program promises.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    // SAFETY: as the program promises.
+    let call = || unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
+    let Some(entry) = table::find(fd) else { return call() };
+    if messages.is_null() || !timeout.is_null() {
+        crate::demote::both(entry, levada_ring::records::Reason::Unsupported);
+        return call();
     }
+    let connection = entry.connection;
+    if connection.phase() == Phase::Paired && connection.inbound_path() != Path::Back {
+        // SAFETY: as the program promises, there are `count` messages.
+        return unsafe { receive_one_by_one(fd, messages, count, flags) };
+    }
+    // The kernel's own call returns a pending error even after the end of the stream.
+    let received = std::cell::Cell::new(0);
+    stream::receive_in_kernel(entry, flags, || {
+        received.set(call());
+        let number = usize::try_from(received.get()).unwrap_or(0).min(count as usize);
+        // SAFETY: as the program promises, and the kernel has written the length of so many messages.
+        let lengths = (0..number).map(|at| unsafe { (*messages.add(at)).msg_len as isize });
+        if received.get() < 0 { -1 } else { lengths.sum() }
+    });
+    received.get()
+}
+
+/// Receives messages one by one; after the first, without waiting.
+///
+/// # Safety
+/// As recvmmsg(2): there are `count` messages.
+unsafe fn receive_one_by_one(
+    fd: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
     let mut done = 0;
     while done < count {
         let more =
             if done > 0 && flags & libc::MSG_WAITFORONE != 0 { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: as the program promises, there are `count` messages.
+        // SAFETY: as the caller promises.
         let received = unsafe {
             let message = &mut *messages.add(done as usize);
             let received =
