@@ -75,7 +75,7 @@ pub fn by_ring(entry: Entry) -> c_short {
         ready |= INBOUND;
     }
     if path == Path::Ring
-        && let Some(mut inbound) = connection.lock_inbound()
+        && let Some(mut inbound) = connection.lock_inbound_quickly()
     {
         if connection.tcp_ended.load(Ordering::Relaxed) != 0 {
             ready |= INBOUND | libc::POLLRDHUP;
@@ -94,7 +94,7 @@ pub fn by_ring(entry: Entry) -> c_short {
         }
     }
     if connection.outbound_path() == Path::Ring
-        && let Some(mut outbound) = connection.lock_outbound()
+        && let Some(mut outbound) = connection.lock_outbound_quickly()
         && (outbound.producer().room() != Ok(0) || demote::reader_has_gone(&mut outbound))
     {
         ready |= OUTBOUND;
@@ -158,7 +158,7 @@ pub fn directions(events: c_short) -> [bool; 2] {
 /// What changes when something comes: the bytes so far, and whether the stream has ended.
 pub fn position(entry: Entry) -> u64 {
     let ended = u64::from(entry.connection.tcp_ended.load(Ordering::Relaxed));
-    entry.connection.lock_inbound().map_or(0, |mut inbound| {
+    entry.connection.lock_inbound_quickly().map_or(0, |mut inbound| {
         let _ = inbound.consumer().readable();
         let finished = u64::from(inbound.consumer().is_finished());
         inbound.consumer().shown() << 2 | finished << 1 | ended

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use levada_ring::Start;
 use levada_ring::records::{Mode, Reason};
 
-use crate::connection::Path;
+use crate::connection::{Connection, Path};
 use crate::table::{self, Entry};
 use crate::{demote, epoll, settings, tcp_only, waking};
 
@@ -54,28 +54,39 @@ pub fn before_filter() {
 fn leave(entry: Entry) {
     let connection = entry.connection;
     connection.settle(Reason::Unsupported);
-    let mut waiter = None;
-    let mut keeps = false;
-    if let Some(mut inbound) = connection.lock_inbound()
-        && inbound.path() == Path::Ring
-    {
-        keeps = inbound.consumer().leave_with_shown() == Ok(true);
-        waiter = inbound.consumer().wake_producer();
-    } else if let Some(mut inbound) = connection.lock_inbound()
-        && inbound.path() == Path::Ready
-        && inbound.consumer().start() == Start::None
-    {
-        inbound.set_path(Path::Back);
-    }
-    waking::ring(connection, waiter);
-    if keeps {
+    if leave_inbound(connection) {
         demote::outbound(entry);
-        epoll::restore_in_kernel(entry);
-        connection.note(Reason::Unsupported);
-        connection.set_mode(Mode::Kernel);
     } else {
         demote::both(entry, Reason::Unsupported);
     }
+    if connection.inbound_path() == Path::Ring {
+        // Read from memory from now on. An empty ring that the peer has ended is left as well.
+        if !has_unread(entry)
+            && let Some(inbound) = connection.lock_inbound()
+        {
+            inbound.set_path(Path::Back);
+        }
+        epoll::restore_in_kernel(entry);
+        connection.note(Reason::Unsupported);
+        connection.set_mode(Mode::Kernel);
+    }
+}
+
+/// Leaves the inbound ring with the bytes that are in it. Returns true if some are.
+fn leave_inbound(connection: &Connection) -> bool {
+    let Some(mut inbound) = connection.lock_inbound() else { return false };
+    let (mut has_bytes, mut waiter) = (false, None);
+    match inbound.path() {
+        Path::Ring => {
+            has_bytes = inbound.consumer().leave_with_shown() == Ok(true);
+            waiter = inbound.consumer().wake_producer();
+        }
+        Path::Ready if inbound.consumer().start() == Start::None => inbound.set_path(Path::Back),
+        _ => {}
+    }
+    drop(inbound);
+    waking::ring(connection, waiter);
+    has_bytes
 }
 
 /// Returns true if bytes of a ring that was left are still to be read.

@@ -46,6 +46,15 @@ pub fn received(fd: c_int) -> Option<u64> {
     }
 }
 
+/// Takes the error that is pending (SO_ERROR). `None` without one.
+pub fn take_error(fd: c_int) -> Option<c_int> {
+    let (mut error, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
+    let place = (&raw mut error).cast();
+    // SAFETY: the addresses of a number and of its length.
+    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, place, &raw mut length) };
+    (error != 0).then_some(error)
+}
+
 /// What poll(2) shows of `events`.
 pub fn ready(fd: c_int, events: libc::c_short) -> libc::c_short {
     let mut entry = libc::pollfd { fd, events, revents: 0 };

@@ -48,7 +48,7 @@ impl Epoll {
             let at = (first + at) % count;
             let place = self.members.watched()[at];
             let event = self.members.change(place, |member| {
-                let position = readiness::position(member.entry);
+                let position = member.position();
                 let ready = member.due_at(position);
                 member.rounds = member.rounds.saturating_add(1);
                 (ready != 0 && member.round != round).then(|| {
@@ -152,7 +152,7 @@ impl Member {
     fn shown(&mut self, bits: u32, round: u32) -> Option<epoll_event> {
         readiness::note_kernel(self.entry, (bits & EVENTS) as i16);
         let reported = self.events & EDGE != 0 && bits & EVENTS & !self.ends == 0;
-        let position = readiness::position(self.entry);
+        let position = self.position();
         if self.disabled || reported && self.due_at(position) == 0 {
             return None;
         }
@@ -224,13 +224,18 @@ impl Member {
         u32::from(tcp::ready(self.entry.fd, asked).cast_unsigned()) & self.events & EVENTS
     }
 
+    /// The position of the stream, if reports depend on it.
+    fn position(&self) -> u64 {
+        if self.events & EDGE == 0 { 0 } else { readiness::position(self.entry) }
+    }
+
     fn was_full(&self) -> bool {
         self.entry.connection.was_full.load(Ordering::Relaxed) != 0
     }
 
     /// The events that are to be reported now.
     fn due(&self) -> u32 {
-        self.due_at(readiness::position(self.entry))
+        self.due_at(self.position())
     }
 
     /// The events that are to be reported, with the stream at `position`, which was read before.

@@ -385,8 +385,13 @@ fn nest_instance(instance: &'static Instance) {
         let first = !std::mem::replace(&mut epoll.nested, true);
         first.then(|| epoll.members.iter().map(|(_, member)| member.entry).collect::<Vec<_>>())
     });
-    let entries = entries.flatten().unwrap_or_default();
+    let Some(entries) = entries.flatten() else { return };
     demote::all(&entries, Reason::Unsupported);
+    // What was written to it would make this epoll readable for the other one.
+    instance.with(|epoll| {
+        let bell = epoll.bell.take().zip(epoll.descriptors.first());
+        bell.into_iter().for_each(|(bell, &descriptor)| remove_bell(descriptor, bell));
+    });
 }
 
 /// Returns true if connections in this epoll stay on TCP.

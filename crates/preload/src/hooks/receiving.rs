@@ -8,7 +8,7 @@ use libc::{
 use super::piece;
 use crate::connection::{Path, Phase};
 use crate::pieces::array;
-use crate::{real, stream, table};
+use crate::{errno, real, seccomp, stream, table, tcp};
 
 /// See read(2).
 #[unsafe(no_mangle)]
@@ -201,6 +201,12 @@ unsafe extern "C-unwind" fn recvmmsg(
     }
     let connection = entry.connection;
     if connection.phase() == Phase::Paired && connection.inbound_path() != Path::Back {
+        // As the kernel does, also while bytes are unread.
+        if !seccomp::is_sealed()
+            && let Some(error) = tcp::take_error(fd)
+        {
+            return errno::fail(error) as c_int;
+        }
         // SAFETY: as the program promises, there are `count` messages.
         return unsafe { receive_one_by_one(fd, messages, count, flags) };
     }

@@ -36,7 +36,15 @@ pub fn receive_at_the_start(
     flags: c_int,
     real: &impl Fn() -> isize,
 ) -> Option<isize> {
-    let start = entry.connection.lock_inbound()?.consumer().start();
+    let mut inbound = entry.connection.lock_inbound()?;
+    let start = inbound.consumer().start();
+    let has_ended = matches!(start, Start::At(_)) && inbound.consumer().is_finished();
+    if has_ended && inbound.consumer().readable() == Ok(0) {
+        // The peer has gone back to TCP at once: the ring has carried nothing.
+        inbound.set_path(Path::Back);
+        return None;
+    }
+    drop(inbound);
     if start == Start::None {
         return Some(receive_in_kernel(entry, flags, real));
     }
@@ -80,7 +88,7 @@ fn append_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, received: isiz
     let peeks = flags & libc::MSG_PEEK != 0;
     // A peek leaves the bytes in TCP: what it has seen is all of it, if nothing is on its way.
     let follows = if peeks { all_of_tcp_has_come(entry) } else { settle_inbound(entry) };
-    if sink.is_full() || flags & libc::MSG_TRUNC != 0 || !follows {
+    if sink.is_full() || !follows {
         return received;
     }
     let Some(mut inbound) = entry.connection.lock_inbound() else { return received };

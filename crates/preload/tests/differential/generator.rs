@@ -2,6 +2,7 @@
 //! blocks for ever and no result is a matter of timing: at most 31,000 bytes wait in a direction, which every buffer
 //! takes, and a read blocks only if something will wake it.
 
+mod confine;
 mod endings;
 mod events;
 mod lifecycle;
@@ -101,6 +102,9 @@ const SCENES: &[(usize, Scene)] = &[
     (2, Generator::pass),
     (2, Generator::give_to_cat),
     (2, Generator::transfer_some),
+    (1, Generator::lower_limit),
+    (1, Generator::open_with_deepbind),
+    (1, Generator::filter_calls),
 ];
 
 /// The last scene of some scripts.

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // An invalid line ends the program.
 
 mod call;
+mod confine;
 mod control;
 mod epoll;
 mod flags;
@@ -76,6 +77,7 @@ fn dispatch(state: &'static State, line: &str) -> Reply {
         "fdopen" | "fwrite" | "fputs" | "fflush" | "fread" | "fgets" | "fclose" | "dprintf"
         | "aio-read" | "aio-write" => stdio::run(state, verb, &mut words),
         "pump" | "fill" | "swallow" => pump::run(state, verb, &mut words),
+        "limit" | "deepbind" | "filter" => confine::run(verb, &mut words),
         "thread" | "join" | "hit" => threads::run(state, verb, &mut words),
         _ => panic!("unknown verb `{verb}`"),
     }

@@ -38,6 +38,8 @@ pub struct Connection {
 pub struct Epoll {
     pub process: String,
     pub slot: String,
+    /// Other slots of the same instance.
+    pub duplicates: Vec<String>,
     pub members: Vec<String>,
     /// Another instance is in it.
     pub outer: bool,
@@ -120,6 +122,15 @@ impl Generator {
         let holders = ends.flat_map(|end| &end.holders);
         let own = holders.filter(|holder| holder.process == process);
         own.map(|holder| holder.slot.clone()).collect()
+    }
+
+    /// Returns true if the peer of this slot sends no more.
+    pub fn has_ended(&self, process: &str, slot: &str) -> bool {
+        let is_it = |holder: &Holder| holder.process == process && holder.slot == slot;
+        self.connections.iter().any(|connection| {
+            (0..2)
+                .any(|end| connection.ended(end) && connection.ends[end].holders.iter().any(is_it))
+        })
     }
 
     /// Whether bytes have arrived for a process that it has not read.

@@ -66,9 +66,13 @@ impl Generator {
         self.call(&process, format!("poll {form} {timeout} {}", asked.join(" ")));
     }
 
-    fn some_events(&mut self) -> String {
+    fn some_events(&mut self, process: &str, slot: &str) -> String {
         let events = ["in", "out", "in+out", "in+rdhup", "in+out+rdhup+pri", "-"];
-        let modes = ["", "", "", "+et", "+et", "+oneshot", "+et+oneshot"];
+        // It goes back to TCP at the end of the stream: `differences/edge_reported_again`.
+        let modes = match self.has_ended(process, slot) {
+            true => ["", "", "", "+oneshot", "+oneshot", "+oneshot", "+oneshot"],
+            false => ["", "", "", "+et", "+et", "+oneshot", "+et+oneshot"],
+        };
         let (events, mode) = (self.random.pick(&events), self.random.pick(&modes));
         // Exclusive wakeups exclude some other events.
         format!("{events}{mode}")
@@ -83,10 +87,11 @@ impl Generator {
             None => self.create_epoll(&process, false),
         };
         for _ in 0..self.random.within(1, 4) {
-            match self.random.below(10) {
+            match self.random.below(11) {
                 0..4 => self.add(number),
                 4..6 => self.change(number),
                 6 => self.remove(number),
+                7 => self.duplicate_epoll(number),
                 _ => self.wait(number),
             }
         }
@@ -97,9 +102,32 @@ impl Generator {
         let slot = self.name("e");
         let form = if self.random.percent(20) { " syscall" } else { "" };
         self.call(process, format!("epoll {slot}{form}"));
-        let (process, members) = (process.to_owned(), Vec::new());
-        self.epolls.push(Epoll { process, slot, members, outer, edges: false });
+        let (process, duplicates, members) = (process.to_owned(), Vec::new(), Vec::new());
+        self.epolls.push(Epoll { process, slot, duplicates, members, outer, edges: false });
         self.epolls.len() - 1
+    }
+
+    /// Another descriptor of an instance: as tokio does, registrations and waits then use different ones.
+    fn duplicate_epoll(&mut self, number: usize) {
+        let (old, new) = (self.epoll_slot(number), self.name("e"));
+        let high = self.random.within(40, 60);
+        let way = match self.random.below(4) {
+            0 => "dup".to_owned(),
+            1 => format!("fcntl {high}"),
+            2 => format!("cloexec {high}"),
+            _ => format!("dup2 {}", 100 + self.last % 90),
+        };
+        let process = self.epolls[number].process.clone();
+        self.call(&process, format!("dup {old} {new} {way}"));
+        self.epolls[number].duplicates.push(new);
+    }
+
+    /// One of the slots of an instance.
+    fn epoll_slot(&mut self, number: usize) -> String {
+        let epoll = &self.epolls[number];
+        let slots: Vec<&String> = [&epoll.slot].into_iter().chain(&epoll.duplicates).collect();
+        let at = if slots.len() > 1 { self.random.below(slots.len()) } else { 0 };
+        slots[at].clone()
     }
 
     /// Adds a slot, which may be there already.
@@ -117,7 +145,7 @@ impl Generator {
         if in_another && self.has_unread(process) {
             return;
         }
-        let events = self.some_events();
+        let events = self.some_events(&self.epolls[number].process.clone(), &slot);
         self.control(number, "add", &slot, &events);
         let members = &mut self.epolls[number].members;
         if !members.contains(&slot) {
@@ -127,14 +155,13 @@ impl Generator {
 
     fn control(&mut self, number: usize, operation: &str, slot: &str, events: &str) {
         self.epolls[number].edges |= events.contains("+et");
-        let Epoll { process, slot: epoll, .. } = &self.epolls[number];
-        let (process, line) = (process.clone(), format!("ctl {epoll} {operation} {slot} {events}"));
-        self.call(&process, line);
+        let (process, epoll) = (self.epolls[number].process.clone(), self.epoll_slot(number));
+        self.call(&process, format!("ctl {epoll} {operation} {slot} {events}"));
     }
 
     fn change(&mut self, number: usize) {
         let Some(slot) = self.some_member(number) else { return };
-        let events = self.some_events();
+        let events = self.some_events(&self.epolls[number].process.clone(), &slot);
         self.control(number, "mod", &slot, &events);
     }
 
@@ -152,9 +179,8 @@ impl Generator {
 
     fn wait(&mut self, number: usize) {
         let (form, timeout) = (self.wait_form(), self.random.pick(&["0", "0", "2"]));
-        let Epoll { process, slot, .. } = &self.epolls[number];
-        let (process, line) = (process.clone(), format!("wait {form} {slot} {timeout} 16"));
-        self.call(&process, line);
+        let (process, slot) = (self.epolls[number].process.clone(), self.epoll_slot(number));
+        self.call(&process, format!("wait {form} {slot} {timeout} 16"));
     }
 
     /// An instance in an instance, and an instance in `poll`.
@@ -194,7 +220,9 @@ impl Generator {
         let all = std::mem::take(&mut self.epolls);
         for epoll in all {
             if epoll.process == process {
-                self.call(process, format!("close {}", epoll.slot));
+                for slot in [&epoll.slot].into_iter().chain(&epoll.duplicates) {
+                    self.call(process, format!("close {slot}"));
+                }
             } else {
                 self.epolls.push(epoll);
             }

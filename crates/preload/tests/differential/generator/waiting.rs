@@ -34,7 +34,8 @@ impl Generator {
         let members = vec![slot.to_owned()];
         let (process, slot) = (process.to_owned(), epoll.clone());
         let edges = mode == "+et";
-        self.epolls.push(super::Epoll { process, slot, members, outer: false, edges });
+        let duplicates = Vec::new();
+        self.epolls.push(super::Epoll { process, slot, duplicates, members, outer: false, edges });
         (format!("wait {form} {epoll} {timeout} 16"), false)
     }
 
