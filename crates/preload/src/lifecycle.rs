@@ -131,17 +131,16 @@ pub fn closing(fd: c_int) {
         return;
     }
     if let Some(entry) = table::find(fd)
-        && table::has_duplicates(entry)
         && epoll::is_registered(entry)
     {
-        // The registration belongs to the open file, and stays, but can no longer be changed by this descriptor.
-        demote::both(entry, Reason::Unsupported);
-    }
-    if let Some(entry) = table::find(fd)
-        && segments::own(entry.number).offer_name() != 0
-    {
-        // The monitor may have the file until it has read the offer.
-        epoll::unregister(entry);
+        if table::has_duplicates(entry) {
+            // The registration belongs to the open file, and stays, but can no longer be changed by
+            // this descriptor.
+            demote::both(entry, Reason::Unsupported);
+        } else if segments::own(entry.number).offer_name() != 0 {
+            // The monitor may have the file until it has read the offer.
+            epoll::unregister(entry);
+        }
     }
     epoll::closing(fd);
     let Some((entry, last)) = table::remove(fd) else { return };

@@ -89,6 +89,7 @@ impl Epoll {
         }
         // What is ready now may be ready again at the next call.
         self.ask_kernel |= kept > 0;
+        self.kernel_has_filled = kept == events.len();
         kept
     }
 

@@ -73,6 +73,9 @@ pub struct Epoll {
     nested: bool,
     /// The kernel is to be asked first at the next wait: it had something at the last one, or a connection was registered or shut since.
     pub ask_kernel: bool,
+    /// The kernel had an event for each place of the last wait. The next one begins with the rings, whose events
+    /// would never be reported otherwise.
+    pub kernel_has_filled: bool,
 }
 
 /// For each connection, the epoll that it is in; null for none.
@@ -109,9 +112,11 @@ impl Epoll {
         let bell = self.bell.filter(|_| self.sleepers == 0);
         self.members.refresh(epoll, bell);
         let counts = self.members.counts();
-        let kernel_first = counts.half > 0;
-        let found =
-            (counts.by_ring > 0).then(|| kernel_first || std::mem::take(&mut self.ask_kernel));
+        let was_filled = std::mem::take(&mut self.kernel_has_filled);
+        let found = (counts.by_ring > 0).then(|| {
+            let kernel_first = counts.half > 0 || std::mem::take(&mut self.ask_kernel);
+            kernel_first && !was_filled
+        });
         if found.is_some() {
             self.register_bell(epoll);
         }
