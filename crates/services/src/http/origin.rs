@@ -171,9 +171,7 @@ impl OriginConnection<'_> {
                 continue;
             };
             let rest = own.iter().find_map(|own| value.strip_prefix(own.as_str()));
-            let rest = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
-            let Some(rest) = rest else { continue };
-            let local = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+            let Some(local) = rest.and_then(without_host) else { continue };
             if let Ok(local) = HeaderValue::from_str(&local) {
                 parts.headers.insert(&name, local);
             }
@@ -189,6 +187,21 @@ impl OriginConnection<'_> {
         for cookie in cookies {
             parts.headers.append(header::SET_COOKIE, cookie);
         }
+    }
+}
+
+/// What follows the host of a URL, as a reference of the same host. `None` if the host goes on.
+///
+/// Browsers take `//` and `/\` at the start as the beginning of a host, and drop tabs before they look for it: such a path
+/// begins with `/.` instead.
+fn without_host(rest: &str) -> Option<String> {
+    match rest.strip_prefix('/') {
+        Some(path) if path.trim_start_matches('\t').starts_with(['/', '\\']) => {
+            Some(format!("/.{rest}"))
+        }
+        Some(_) => Some(rest.to_owned()),
+        None if rest.is_empty() || rest.starts_with(['?', '#']) => Some(format!("/{rest}")),
+        None => None,
     }
 }
 
@@ -217,6 +230,25 @@ pub(super) fn own_response(status: hyper::StatusCode, text: &str) -> Response<St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_of_the_origin_does_not_become_another_host() {
+        for (rest, local) in [
+            ("", "/"),
+            ("?a", "/?a"),
+            ("#a", "/#a"),
+            ("/", "/"),
+            ("/a//b", "/a//b"),
+            ("//evil", "/.//evil"),
+            ("/\\evil", "/./\\evil"),
+            ("/\t/evil", "/./\t/evil"),
+        ] {
+            assert_eq!(without_host(rest).as_deref(), Some(local), "{rest}");
+        }
+        for other in [".evil", "@evil", ":99/"] {
+            assert_eq!(without_host(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn cookies_lose_only_what_binds_them_to_the_origin() {
