@@ -135,12 +135,24 @@ pub(super) fn storable(
     let date = date(fields, &header::DATE).unwrap_or(times.arrived);
     let lifetime = lifetime(fields, &directives, date)?;
     let apparent = times.arrived.duration_since(date).unwrap_or_default();
-    let age = fields.get(header::AGE).and_then(|value| seconds(value.to_str().ok()?));
-    let age = apparent.max(Duration::from_secs(age.unwrap_or(0)) + times.delay);
+    let stated = stated_age(fields).ok_or("its Age cannot be read")?;
+    let age = apparent.max(stated + times.delay);
     if lifetime <= age {
         return Err("it is stale");
     }
     Ok(Freshness { lifetime, age, for_all })
+}
+
+/// The value of the field Age; zero without one. A list of values counts as the greatest (RFC 9111
+/// section 5.1 permits the first). `None` if one cannot be read.
+fn stated_age(fields: &HeaderMap) -> Option<Duration> {
+    let mut greatest = 0;
+    for value in fields.get_all(header::AGE) {
+        for one in value.to_str().ok()?.split(',') {
+            greatest = greatest.max(seconds(one.trim())?);
+        }
+    }
+    Some(Duration::from_secs(greatest))
 }
 
 /// RFC 9111 section 4.2.1.

@@ -39,6 +39,7 @@ type Row = (&'static str, &'static str, Result<(u64, u64), &'static str>);
 const STALE: Result<(u64, u64), &str> = Err("it is stale");
 const UNKNOWN: Result<(u64, u64), &str> = Err("nothing says how long it is fresh");
 const NO_LIFETIME: Result<(u64, u64), &str> = Err("its lifetime cannot be read");
+const NO_AGE: Result<(u64, u64), &str> = Err("its Age cannot be read");
 
 const ROWS: &[Row] = &[
     // Freshness: s-maxage before max-age before Expires before a heuristic (4.2.1).
@@ -68,7 +69,13 @@ const ROWS: &[Row] = &[
     ("", "cache-control: max-age=60 | age: 58", STALE),
     ("", "cache-control: max-age=60 | date: Sun, 06 Nov 1994 08:49:00 GMT", STALE),
     ("", "cache-control: max-age=60 | age: 18446744073709551615", STALE),
-    ("", "cache-control: max-age=60 | age: -1", Ok((60, 2))),
+    ("", "cache-control: max-age=60 | age: 1, 10", Ok((60, 12))),
+    ("", "cache-control: max-age=60 | age: 10 | age: 1", Ok((60, 12))),
+    ("", "cache-control: max-age=3600 | age: 7200, 0", STALE),
+    ("", "cache-control: max-age=60 | age: -1", NO_AGE),
+    ("", "cache-control: max-age=60 | age: soon", NO_AGE),
+    ("", "cache-control: max-age=60 | age: 1;2", NO_AGE),
+    ("", "cache-control: max-age=60 | age:", NO_AGE),
     // What an answer forbids (3, 5.2.2).
     ("", "cache-control: max-age=60, No-Store", Err("it has no-store")),
     ("", "cache-control: max-age=60, private", Err("it is private")),
