@@ -5,7 +5,7 @@ use std::fs;
 use levada_capability::Ticket;
 use levada_client::ClientError;
 
-use crate::support::Home;
+use crate::support::{Home, Ran};
 use crate::tickets::exchange;
 
 #[track_caller]
@@ -75,6 +75,30 @@ fn a_revoked_ticket_ends_and_others_stay() {
     home.args(["swarm", "revoke", "00000000"]).fails(1, "ticket");
     home.args(["swarm", "revoke", "zz"]).fails(2, "not a ticket");
     home.args(["swarm", "revoke", "lvtkt1abc"]).fails(2, "not a ticket");
+}
+
+/// Programs read some hidden files without being asked to, such as `.bash_profile`.
+#[test]
+fn a_hidden_name_has_to_be_named_by_the_one_who_gets_it() {
+    let home = Home::new();
+    let [profile, keys] = [".bash_profile", ".ssh"].map(|name| home.path().join(name));
+    fs::write(&profile, "echo hello").unwrap();
+    fs::create_dir(&keys).unwrap();
+    fs::write(keys.join("authorized_keys"), "ssh-ed25519 AAAA").unwrap();
+    let alice = Home::new();
+    let _node = home.up("--name well");
+    for path in [&profile, &keys] {
+        let ticket = home.args(["share", path.to_str().unwrap()]).ok();
+        let folder = alice.path().to_str().unwrap();
+        alice.args(["get", &ticket, "-o", folder]).fails(2, "-o PATH");
+        let inside = alice.command(["get", &ticket]).current_dir(folder).output().unwrap();
+        Ran::from(inside).fails(2, "-o PATH");
+        assert!(!alice.path().join(path.file_name().unwrap()).exists());
+        let named = alice.path().join("named");
+        alice.args(["get", &ticket, "-o", named.to_str().unwrap()]).ok();
+        assert!(named.exists());
+        let _ = fs::remove_file(&named).or_else(|_| fs::remove_dir_all(&named));
+    }
 }
 
 #[test]

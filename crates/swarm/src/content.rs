@@ -2,6 +2,7 @@
 
 mod error;
 mod manifest;
+mod own_file;
 mod partial;
 mod sidecar;
 mod source;
@@ -11,6 +12,7 @@ mod unpack;
 
 pub use error::ContentError;
 pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError, check_name};
+pub use own_file::open_own;
 pub use partial::PartialFile;
 pub use source::Source;
 pub use tree::{BadChunk, ChunkHash, Tree, chunk_hash};

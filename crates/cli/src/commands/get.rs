@@ -149,7 +149,7 @@ impl Download<'_> {
         let over_udp = udp.as_ref().map(|(stream, _)| *stream);
         let geometry = Geometry::new(self.ticket.terms().length, description.chunk)
             .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
-        let target = self.target(&description);
+        let target = self.target(&description)?;
         let fetched = match description.is_folder {
             true => with_end(&target, CONTENT),
             false => target.clone(),
@@ -235,12 +235,20 @@ impl Download<'_> {
         }
     }
 
-    fn target(&self, description: &Description) -> PathBuf {
-        match &self.arguments.output {
-            None => PathBuf::from(&description.name),
-            Some(folder) if folder.is_dir() => folder.join(&description.name),
-            Some(path) => path.clone(),
+    /// The path to write to. The sharer chooses the name, but not that of a hidden file: programs read those,
+    /// such as `.bash_profile`, without being asked to.
+    fn target(&self, description: &Description) -> Result<PathBuf, Failure> {
+        let name = &description.name;
+        let path = match &self.arguments.output {
+            None => PathBuf::from(name),
+            Some(folder) if folder.is_dir() => folder.join(name),
+            Some(path) => return Ok(path.clone()),
+        };
+        if name.starts_with('.') {
+            let text = format!("the name {} is hidden; name the target with -o PATH", plain(name));
+            return Err(Failure::new(USAGE, text));
         }
+        Ok(path)
     }
 
     /// Unpacks a folder once all is there, and waits while others may still fetch from here.

@@ -32,6 +32,11 @@ pub enum ContentError {
     /// The sidecar belongs to another content.
     #[error("{} belongs to another download; remove it, or name another target with -o", .0.display())]
     OtherDownload(PathBuf),
+    /// A file in the place of a download is not one of this user's downloads.
+    #[error(
+        "{} was not made by a download of this user; remove it, or name another target with -o", .0.display()
+    )]
+    Foreign(PathBuf),
     /// Another process writes to the target.
     #[error("{} is in use by another download", .0.display())]
     InUse(PathBuf),

@@ -5,7 +5,7 @@
 //! that were not synced are hashed again, and those that are wrong are received again.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::bitmap::Bitmap;
 use crate::content::error::ContentError;
+use crate::content::own_file::open_own;
 use crate::content::sidecar::{Bits, Sidecar};
 use crate::content::syncer::Syncer;
 use crate::content::tree::{ChunkHash, Tree, chunk_hash};
@@ -50,19 +51,24 @@ impl PartialFile {
     /// Begins the download of `id` to `target`, or resumes it. The file is locked against other processes until it is dropped.
     ///
     /// # Errors
-    /// [`ContentError::Exists`], [`ContentError::OtherDownload`], [`ContentError::InUse`], [`ContentError::File`].
+    /// [`ContentError::Exists`], [`ContentError::OtherDownload`], [`ContentError::Foreign`], [`ContentError::InUse`],
+    /// [`ContentError::File`].
     pub fn open(target: &Path, id: ContentId) -> Result<Self, ContentError> {
         if fs::symlink_metadata(target).is_ok() {
             return Err(ContentError::Exists(target.to_owned()));
         }
         let (data_path, sidecar_path) = (with(target, ".part"), with(target, ".part.levada"));
-        let data = open(&data_path)?;
+        let data = open_own(&data_path)?;
+        let is_new = data.metadata().map_err(ContentError::file(&data_path))?.len() == 0;
         match data.try_lock() {
             Err(TryLockError::WouldBlock) => return Err(ContentError::InUse(data_path)),
             Err(TryLockError::Error(error)) => return Err(ContentError::file(&data_path)(error)),
             Ok(()) => {}
         }
-        let sidecar_file = open(&sidecar_path)?;
+        if !is_new && !sidecar_path.exists() {
+            return Err(ContentError::Foreign(data_path));
+        }
+        let sidecar_file = open_own(&sidecar_path)?;
         let sidecar = Sidecar::new(id);
         let mut header = Vec::new();
         let failed = |error| ContentError::file(&sidecar_path)(error);
@@ -73,6 +79,7 @@ impl PartialFile {
             None if header.iter().any(|byte| *byte != 0) => {
                 return Err(ContentError::OtherDownload(sidecar_path));
             }
+            None if !is_new => return Err(ContentError::Foreign(data_path)),
             None => sidecar.create(&sidecar_file).map_err(failed)?,
         }
         let loaded = sidecar.load(&sidecar_file).map_err(failed)?;
@@ -338,12 +345,6 @@ impl PartialFile {
     }
 }
 
-fn open(path: &Path) -> Result<File, ContentError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    options.open(path).map_err(ContentError::file(path))
-}
-
 /// `path` with `suffix` behind its name.
 pub(super) fn with(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
@@ -510,6 +511,23 @@ mod tests {
         let refused = PartialFile::open(&target, other.tree.id());
         assert!(matches!(refused, Err(ContentError::OtherDownload(_))));
         PartialFile::open(&target, one.tree.id()).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn a_file_without_a_record_is_not_touched() {
+        let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+        let target = folder.path().join("file");
+        let part = folder.path().join("file.part");
+        fs::write(&part, "of another program").unwrap();
+        for sidecar in [None, Some("")] {
+            sidecar.map(|text| fs::write(folder.path().join("file.part.levada"), text).unwrap());
+            let refused = PartialFile::open(&target, whole.tree.id());
+            assert!(matches!(refused, Err(ContentError::Foreign(path)) if path == part));
+            assert_eq!(fs::read(&part).unwrap(), b"of another program");
+        }
+        // A download that was killed before it had a record.
+        fs::write(&part, "").unwrap();
+        assert!(PartialFile::open(&target, whole.tree.id()).is_ok());
     }
 
     #[test]

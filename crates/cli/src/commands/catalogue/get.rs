@@ -1,6 +1,6 @@
 //! `levada catalogue get`: fetches the descriptor, and the package unless the local file has its digest.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use levada_catalogue::model::{Package, Published, digest_text};
 use levada_client::home::Home;
 use levada_core::{Hasher, Identity};
 use levada_services::catalogue::CatalogueClient;
+use levada_swarm::content::open_own;
 use serde_json::Value;
 
 use super::at::At;
@@ -17,7 +18,7 @@ use super::files::{digest, partial_name};
 use super::object::{Wanted, describe};
 use super::swarm::{self, Peers, Transfer};
 use super::web::{self, WebCatalogue};
-use crate::failure::{Failure, NO, Outcome, PROTOCOL};
+use crate::failure::{Failure, LOCAL, NO, Outcome, PROTOCOL};
 use crate::identity::{IdentityOrName, identities};
 use crate::output::{self, plain};
 use crate::progress::Progress;
@@ -207,7 +208,7 @@ pub async fn fetch(
         return Ok(false);
     }
     let part = partial_path(path, package);
-    let mut target = Target::open(&part, package.length).map_err(Failure::file("write", &part))?;
+    let mut target = Target::open(&part, package.length)?;
     {
         let bar = Progress::of_bytes(found.key.name.as_str(), package.length);
         origin.fetch(found, package, &mut target, |at| bar.set(at)).await?;
@@ -254,9 +255,13 @@ struct Target {
 
 impl Target {
     /// Opens `path` to append to its content; starts again if that is longer than `max` bytes.
-    fn open(path: &Path, max: u64) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+    fn open(path: &Path, max: u64) -> Result<Self, Failure> {
+        let file =
+            open_own(path).map_err(|error| Failure::new(LOCAL, plain(&error.to_string())))?;
+        Self::resume(file, max).map_err(Failure::file("write", path))
+    }
+
+    fn resume(mut file: File, max: u64) -> io::Result<Self> {
         if file.metadata()?.len() > max {
             file.set_len(0)?;
         }
