@@ -519,8 +519,10 @@ mod tests {
         let target = folder.path().join("file");
         let part = folder.path().join("file.part");
         fs::write(&part, "of another program").unwrap();
-        for sidecar in [None, Some("")] {
-            sidecar.map(|text| fs::write(folder.path().join("file.part.levada"), text).unwrap());
+        for has_empty_sidecar in [false, true] {
+            if has_empty_sidecar {
+                fs::write(folder.path().join("file.part.levada"), "").unwrap();
+            }
             let refused = PartialFile::open(&target, whole.tree.id());
             assert!(matches!(refused, Err(ContentError::Foreign(path)) if path == part));
             assert_eq!(fs::read(&part).unwrap(), b"of another program");
