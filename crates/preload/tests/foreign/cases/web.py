@@ -200,8 +200,8 @@ CASES = [
     web("puma", lambda place: [puma(place)],
         [Apt("puma", "puma"), AB], prepare=prepare_puma, load=[ab],
         reload=(signal.SIGUSR1, hup)),
-    web("php-fpm", fpm, [Apt("php-fpm8.2", "php-fpm"), NGINX, WRK], prepare=prepare_fpm,
-        reload=(signal.SIGHUP, hup)),
+    # Without a reload: nginx itself then ends some responses that php-fpm has begun, also without the library.
+    web("php-fpm", fpm, [Apt("php-fpm8.2", "php-fpm"), NGINX, WRK], prepare=prepare_fpm),
     web("gunicorn", gunicorn, [Pip("gunicorn", "gunicorn"), WRK], prepare=prepare_wsgi,
         reload=(signal.SIGHUP, hup)),
     node("node-http", 0),
