@@ -13,6 +13,7 @@ mod sockets;
 mod system_calls;
 mod tail_jumps;
 mod uring;
+mod users;
 
 use libc::{c_void, iovec};
 

@@ -23,6 +23,7 @@ mod monitor;
 mod pieces;
 mod poll;
 mod preloading;
+mod prepare;
 mod private;
 mod process;
 mod readiness;

@@ -8,25 +8,19 @@ use libc::c_int;
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
 use crate::{
-    arena, demote, epoll, errno, monitor, poll, private, process, seccomp, segments, settings,
-    shown, tcp, waking,
+    arena, demote, epoll, errno, monitor, poll, prepare, private, process, seccomp, segments,
+    settings, tcp, waking,
 };
 
 /// Called by the loader before the program starts.
 extern "C" fn start() {
     process::take_over();
     settings::read();
-    let may_be_ended = !settings::trusts_seccomp() && seccomp::has_filter();
-    let can_start = settings::socket().is_some() && private::has_room() && !may_be_ended;
-    if !can_start || arena::create().is_err() || shown::create().is_err() {
-        settings::turn_off();
+    if settings::socket().is_none() {
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
-    if rustix::process::geteuid().is_root() {
-        monitor::connect_early();
-    }
 }
 
 #[used]
@@ -56,6 +50,7 @@ pub extern "C" fn end() {
 static END: extern "C" fn() = end;
 
 unsafe extern "C" fn before_fork() {
+    prepare::before_fork();
     monitor::before_fork();
     epoll::before_fork();
     table::before_fork();
@@ -66,12 +61,12 @@ unsafe extern "C" fn after_fork() {
     arena::after_fork();
     epoll::after_fork();
     monitor::after_fork();
+    prepare::after_fork();
 }
 
 unsafe extern "C" fn in_child() {
-    arena::after_fork();
-    epoll::after_fork();
-    monitor::after_fork();
+    // SAFETY: a function of this library, without conditions.
+    unsafe { after_fork() };
     if seccomp::is_sealed() {
         return;
     }
@@ -101,7 +96,7 @@ pub fn opened(fd: c_int, was_accepted: bool) {
     {
         return;
     }
-    if !is_tcp(fd) {
+    if !is_tcp(fd) || !prepare::prepare() {
         return;
     }
     if let Some((number, connection)) = arena::allocate() {

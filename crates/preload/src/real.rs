@@ -109,5 +109,10 @@ real! {
     execveat(folder: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
     posix_spawn(child: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
     posix_spawnp(child: *mut libc::pid_t, path: *const c_char, actions: *const c_void, attributes: *const c_void, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    setuid(user: libc::uid_t) -> c_int;
+    seteuid(user: libc::uid_t) -> c_int;
+    setreuid(own: libc::uid_t, effective: libc::uid_t) -> c_int;
+    setresuid(own: libc::uid_t, effective: libc::uid_t, saved: libc::uid_t) -> c_int;
+    chroot(folder: *const c_char) -> c_int;
     fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
 }

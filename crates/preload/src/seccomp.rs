@@ -5,6 +5,7 @@
 //! present byte, the inbound one after the bytes that are in the ring, which are read from memory. After
 //! that, this library makes no system call that the program does not make, except write(2) to an eventfd.
 
+use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use levada_ring::Start;
@@ -25,9 +26,15 @@ pub fn is_sealed() -> bool {
 /// Returns true if the process has a filter already. By the calls that have loaded this library: prctl(2)
 /// may be one that the filter forbids.
 pub fn has_filter() -> bool {
-    let Ok(status) = std::fs::read_to_string("/proc/self/status") else { return false };
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    mode.is_some_and(|mode| mode.trim() != "0")
+    let mut status = Vec::with_capacity(4096);
+    let read =
+        std::fs::File::open("/proc/self/status").map(|mut file| file.read_to_end(&mut status));
+    if read.is_err() {
+        return false;
+    }
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let mode = lines.find_map(|line| line.strip_prefix(b"Seccomp:"));
+    mode.is_some_and(|mode| mode.trim_ascii() != b"0")
 }
 
 /// The program is about to set up a filter.

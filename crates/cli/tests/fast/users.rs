@@ -1,5 +1,5 @@
 //! Fast sockets of an ordinary user, whose processes connect to the monitor when they first need it.
-//! Those of root connect at their start, since they may give up their user.
+//! Those of root connect before they give up their user.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,17 +9,17 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Program, library};
+use super::{Monitor, Program, library};
 use crate::support::{Home, Ran, eventually};
 
-/// Exchanges messages with itself until its input has a line. Then a forked child does, on a connection
-/// of its own, until the input ends.
-const FORKS: &str = "
+/// Exchanges messages with itself until its input has a line or ends.
+const EXCHANGE: &str = "
 import os, select, socket, sys, threading
 def exchange():
     listener = socket.create_server(('127.0.0.1', 0))
     print('%s:%d' % listener.getsockname(), flush=True)
-    client = socket.create_connection(listener.getsockname())
+    client = socket.socket()
+    client.connect(listener.getsockname())
     server = listener.accept()[0]
     def echo():
         while data := server.recv(100):
@@ -33,6 +33,10 @@ def exchange():
     client.close()
     thread.join()
     server.close()
+";
+
+/// Exchanges messages. Then a forked child does, on a connection of its own.
+const FORKS: &str = "
 exchange()
 assert os.read(0, 1) == b'\\n'
 child = os.fork()
@@ -40,6 +44,13 @@ if child == 0:
     exchange()
     os._exit(0)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+";
+
+/// Gives up its user before it has a socket, as some daemons do.
+const DROPS: &str = "
+os.setgid(65534)
+os.setuid(65534)
+exchange()
 ";
 
 /// An ordinary user: the one of this test, or another one if that is root.
@@ -81,15 +92,17 @@ impl User {
         command
     }
 
-    /// Returns true if a connection with this address is on a ring.
-    fn has_ring(&self, address: &str) -> bool {
+    fn top(&self) -> Value {
         let shown = Ran::from(self.command(&["fast", "top", "--json"]).output().unwrap()).ok();
-        let shown: Value = serde_json::from_str(&shown).unwrap();
-        let processes = shown["processes"].as_array().unwrap();
-        let mut open =
-            processes.iter().flat_map(|process| process["connections"].as_array().unwrap());
-        open.any(|connection| connection["mode"] == "ring" && connection["local"] == address)
+        serde_json::from_str(&shown).unwrap()
     }
+}
+
+/// Returns true if a connection with this address is on a ring.
+fn has_ring(top: &Value, address: &str) -> bool {
+    let processes = top["processes"].as_array().unwrap();
+    let mut open = processes.iter().flat_map(|process| process["connections"].as_array().unwrap());
+    open.any(|connection| connection["mode"] == "ring" && connection["local"] == address)
 }
 
 impl Drop for User {
@@ -104,12 +117,27 @@ impl Drop for User {
 #[test]
 fn forked_children_of_an_ordinary_user_have_fast_sockets() {
     let user = User::new();
-    let mut command = user.command(&["fast", "--", "python3", "-c", FORKS]);
+    let program = [EXCHANGE, FORKS].concat();
+    let mut command = user.command(&["fast", "--", "python3", "-c", &program]);
     let (mut program, address) = Program::start(&mut command);
-    eventually("the parent is on a ring", || user.has_ring(&address));
+    eventually("the parent is on a ring", || has_ring(&user.top(), &address));
     program.go_on();
     let address = program.line();
-    eventually("the child is on a ring", || user.has_ring(&address));
+    eventually("the child is on a ring", || has_ring(&user.top(), &address));
+    let (code, errors) = program.end();
+    assert_eq!((code, errors.as_str()), (0, ""));
+}
+
+#[test]
+fn a_process_that_gives_up_its_user_has_fast_sockets() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give up its user");
+        return;
+    }
+    let monitor = Monitor::start();
+    let program = [EXCHANGE, DROPS].concat();
+    let (program, address) = monitor.program(&[], &["python3", "-c", &program]);
+    eventually("it is on a ring", || has_ring(&monitor.top(), &address));
     let (code, errors) = program.end();
     assert_eq!((code, errors.as_str()), (0, ""));
 }

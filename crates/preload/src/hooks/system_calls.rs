@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, c_uint, sigset_t, timespec};
 
-use crate::{epoll, io_uring, poll, real, seccomp, table};
+use crate::{epoll, io_uring, poll, prepare, real, seccomp, table};
+
+/// Calls after which the process may no longer reach the monitor, see [`users`](super::users).
+const LEAVING: [c_long; 4] =
+    [libc::SYS_setuid, libc::SYS_setreuid, libc::SYS_setresuid, libc::SYS_chroot];
 
 /// See syscall(2). What concerns a connection is done by the function of that name. Arguments that the program did not pass are not used.
 #[unsafe(no_mangle)]
@@ -23,6 +27,9 @@ unsafe extern "C-unwind" fn syscall(
     let sets_filter = number == libc::SYS_seccomp && matches!(a, 0 | 1);
     if sets_filter || number == libc::SYS_prctl && a == c_long::from(libc::PR_SET_SECCOMP) {
         seccomp::before_filter();
+    }
+    if LEAVING.contains(&number) {
+        prepare::prepare();
     }
     // SAFETY: as the program promises.
     let done = unsafe { of_descriptor(number, arguments) };
