@@ -13,12 +13,15 @@ use rustix::io::Errno;
 
 use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
 use crate::identity::Endpoints;
+use crate::liveness::Kernel;
 use crate::options::Options;
-use crate::request::{Hello, Received};
+use crate::request::{Hello, Offered, Received};
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time, two for each process: one is left to its children. Further ones are closed, and stay on TCP.
 const CLIENTS: usize = 8192;
+/// Those of them that a client has added, for the children of its process.
+const ADOPTED: usize = 1024;
 /// Ended processes whose records are kept for the runs that are watched. The oldest are dropped.
 const KEPT: usize = 1024;
 
@@ -28,6 +31,7 @@ pub struct Clients {
     connections: HashMap<u32, Connection>,
     next: u32,
     state: State,
+    kernel: Kernel,
     /// Clients with requests that were read, or that have ended.
     unhandled: VecDeque<u32>,
     /// Clients that wait for the list of a run.
@@ -53,6 +57,7 @@ impl Clients {
             connections: HashMap::new(),
             next: random(),
             state: State::new(options.offer_timeout),
+            kernel: Kernel::new(),
             unhandled: VecDeque::new(),
             lists: Vec::new(),
             kept: VecDeque::new(),
@@ -81,10 +86,26 @@ impl Clients {
         Some(self.next)
     }
 
+    /// Adds a client for another one, or closes it if that one has its share already. Clients that an added
+    /// one adds count as those of the first.
+    fn adopt(&mut self, client: u32, socket: OwnedFd) {
+        let Some(first) = self.connections.get(&client).map(|one| one.adopted_by.unwrap_or(client))
+        else {
+            return;
+        };
+        let adopted = self.connections.values().filter(|one| one.adopted_by == Some(first));
+        if adopted.count() < ADOPTED
+            && let Some(number) = self.add(socket)
+            && let Some(connection) = self.connections.get_mut(&number)
+        {
+            connection.adopted_by = Some(first);
+        }
+    }
+
     /// Reads what a client has sent, and sends what waits for it.
     pub fn receive(&mut self, client: u32) {
         if let Some(connection) = self.connections.get_mut(&client) {
-            connection.read(BATCH);
+            connection.read(&self.kernel, BATCH);
             connection.flush();
             self.update_interest(client);
             self.unhandled.push_back(client);
@@ -157,12 +178,12 @@ impl Clients {
             Received::Watch { run } => connection.watch(run),
             // Also of a process that has not introduced itself: a server's first process connects, and its children serve.
             Received::Adopt(socket) => {
-                self.add(socket);
+                self.adopt(client, socket);
                 true
             }
             _ if !is_process => false,
-            Received::Offer { connection, endpoints } => {
-                self.place(now, Offer { client, connection }, endpoints);
+            Received::Offer { connection, offered } => {
+                self.place(now, Offer { client, connection }, offered);
                 true
             }
             Received::Withdraw { connection } => {
@@ -185,13 +206,18 @@ impl Clients {
         is_process
     }
 
-    fn place(&mut self, now: Duration, offer: Offer, endpoints: Result<Endpoints, Refusal>) {
-        let endpoints = match endpoints {
-            Ok(endpoints) => endpoints,
+    fn place(&mut self, now: Duration, offer: Offer, offered: Offered) {
+        let (endpoints, identity) = match offered {
+            Ok(offered) => offered,
             Err(refusal) => return self.refuse(offer, refusal),
         };
         self.settle(offer.client, &endpoints);
-        match self.state.place(now, offer, endpoints) {
+        let finds_peer = self.state.counterpart(&endpoints).is_some();
+        if finds_peer && !self.kernel.is_connected(&identity, &endpoints) {
+            // It was closed since the message was read, and the peer's is another connection.
+            return self.refuse(offer, Refusal::NoPeer);
+        }
+        match self.state.place(now, offer, endpoints, identity) {
             Placed::Waiting { replaced: Some(replaced) } => self.refuse(replaced, Refusal::NoPeer),
             Placed::Waiting { replaced: None } => {}
             Placed::Paired { first } => self.pair(first, offer),
@@ -199,17 +225,18 @@ impl Clients {
         }
     }
 
-    /// Removes offers of the other end that no longer hold. The addresses of a closed connection can be used again at once; but a
-    /// process removes the name of an offer from its records before it closes the socket, or ends.
+    /// Removes offers of the other end that no longer hold, or whose connection has ended: its addresses
+    /// can be used again at once.
     fn settle(&mut self, client: u32, endpoints: &Endpoints) {
-        while let Some(other) = self.state.counterpart(endpoints) {
+        while let Some((other, identity)) = self.state.counterpart(endpoints) {
+            let is_connected = self.kernel.is_connected(identity, &endpoints.reversed());
             let Some(connection) = self.connections.get_mut(&other.client) else { return };
             if other.client != client {
                 // The requests of one client are handled in their order.
-                connection.read(BATCH);
+                connection.read(&self.kernel, BATCH);
                 self.unhandled.push_back(other.client);
             }
-            let process = connection.process.as_ref().filter(|_| !connection.ended);
+            let process = connection.process.as_ref().filter(|_| is_connected && !connection.ended);
             if process
                 .is_some_and(|process| records::holds(&*process.shown.records, other.connection))
             {

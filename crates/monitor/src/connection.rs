@@ -8,6 +8,7 @@ use levada_ring::wire::{LENGTH, Response, WAKING};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::liveness::Kernel;
 use crate::packet::{NoPacket, receive, send};
 use crate::request::{Hello, Received};
 
@@ -65,6 +66,8 @@ pub struct Connection {
     pub awaits_room: bool,
     /// `None` until it has introduced itself.
     pub process: Option<Process>,
+    /// The first of the clients that have added it, one for the other; `None` if it has connected itself.
+    pub adopted_by: Option<u32>,
     /// The runs whose records it keeps.
     pub watches: HashSet<u64>,
 }
@@ -79,18 +82,19 @@ impl Connection {
             outbox: VecDeque::new(),
             awaits_room: false,
             process: None,
+            adopted_by: None,
             watches: HashSet::new(),
         }
     }
 
     /// Reads at most `limit` requests. Returns whether more may be there.
-    pub fn read(&mut self, limit: usize) -> bool {
+    pub fn read(&mut self, kernel: &Kernel, limit: usize) -> bool {
         for _ in 0..limit {
             if self.ended {
                 return false;
             }
             match receive(&self.socket, RecvFlags::DONTWAIT) {
-                Ok(packet) => match Received::read(packet) {
+                Ok(packet) => match Received::read(packet, kernel) {
                     Some(request) => self.inbox.push_back(request),
                     None => self.ended = true,
                 },

@@ -16,6 +16,7 @@ mod connection;
 mod detach;
 mod identity;
 mod listener;
+mod liveness;
 mod location;
 mod options;
 mod packet;

@@ -1,12 +1,13 @@
 //! What a client has sent, checked: each message has exactly the descriptors that belong to it.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use levada_ring::records;
 use levada_ring::wire::{Refusal, Request, VERSION, WAKING};
+use levada_ring::{Marks, records};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
 use crate::identity::Endpoints;
+use crate::liveness::{Identity, Kernel};
 use crate::packet::{Packet, show_senders};
 
 /// A request with what its descriptors stand for.
@@ -16,8 +17,8 @@ pub enum Received {
     Hello(Hello),
     /// A Unix socket, which becomes a client.
     Adopt(OwnedFd),
-    /// A socket was offered. Its descriptor is closed already.
-    Offer { connection: u64, endpoints: Result<Endpoints, Refusal> },
+    /// A socket was offered.
+    Offer { connection: u64, offered: Offered },
     /// As [`Request::Withdraw`].
     Withdraw { connection: u64 },
     /// As [`Request::List`].
@@ -25,6 +26,9 @@ pub enum Received {
     /// As [`Request::Watch`].
     Watch { run: u64 },
 }
+
+/// The addresses of an offered socket and what identifies it, or why it is refused.
+pub type Offered = Result<(Endpoints, Identity), Refusal>;
 
 /// How a process introduces itself.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ pub struct Hello {
 impl Received {
     /// `None` if the packet is no request of this version, or its descriptors are not those of the request. They are closed
     /// then.
-    pub fn read(packet: Packet) -> Option<Self> {
+    pub fn read(packet: Packet, kernel: &Kernel) -> Option<Self> {
         let Packet { bytes, mut descriptors, user } = packet;
         let expected = |count: usize| (descriptors.len() == count).then_some(());
         // A process that has given up its user may have inherited a connection: it sees nothing of the others.
@@ -52,7 +56,8 @@ impl Received {
                 expected(1 + WAKING)?;
                 let waking = descriptors.split_off(1).try_into().ok()?;
                 let records = descriptors.pop()?;
-                let is_right = version == VERSION && records::is_sealed(&records);
+                let is_right =
+                    version == VERSION && records::is_sealed(&records) && can_wake(&waking);
                 is_right.then_some(Self::Hello(Hello { run, pid, records, waking }))
             }
             Request::Adopt => {
@@ -62,8 +67,10 @@ impl Received {
             }
             Request::Offer { connection } => {
                 expected(1)?;
-                let endpoints = Endpoints::of(descriptors.pop()?);
-                Some(Self::Offer { connection, endpoints })
+                let socket = descriptors.pop()?;
+                let offered = Endpoints::of(&socket)
+                    .map(|endpoints| (endpoints, kernel.identify(socket, &endpoints)));
+                Some(Self::Offer { connection, offered })
             }
             Request::Withdraw { connection } => expected(0).map(|()| Self::Withdraw { connection }),
             Request::List { run } => {
@@ -76,6 +83,18 @@ impl Received {
     }
 }
 
+/// Returns true if these are eventfds and a page. Peers write to them, and close them: a write to a pipe can
+/// end a process, and a close of a socket can block (SO_LINGER).
+fn can_wake(waking: &[OwnedFd; WAKING]) -> bool {
+    let [eventfds @ .., page] = waking;
+    eventfds.iter().all(is_eventfd) && Marks::open(page).is_ok()
+}
+
+fn is_eventfd(file: &OwnedFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    link.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]")
+}
+
 fn is_packet_socket(socket: &OwnedFd) -> bool {
     sockopt::socket_domain(socket) == Ok(AddressFamily::UNIX)
         && sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET)
@@ -84,6 +103,7 @@ fn is_packet_socket(socket: &OwnedFd) -> bool {
 #[cfg(test)]
 mod tests {
     use levada_ring::wire::LENGTH;
+    use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
 
@@ -95,6 +115,13 @@ mod tests {
         records::Records::create().unwrap().0
     }
 
+    /// What wakes a process.
+    fn waking() -> Vec<OwnedFd> {
+        let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let page = Marks::create().unwrap().0;
+        (1..WAKING).map(|_| eventfd()).chain([page]).collect()
+    }
+
     fn own_user() -> Option<u32> {
         Some(rustix::process::geteuid().as_raw())
     }
@@ -103,8 +130,12 @@ mod tests {
         let mut descriptors = descriptors(count);
         if let (Request::Hello { .. }, Some(first)) = (request, descriptors.first_mut()) {
             *first = sealed();
+            descriptors.splice(1.., waking().into_iter().take(count - 1));
         }
-        Received::read(Packet { bytes: request.encode(), descriptors, user: own_user() })
+        Received::read(
+            Packet { bytes: request.encode(), descriptors, user: own_user() },
+            &Kernel::new(),
+        )
     }
 
     #[test]
@@ -124,7 +155,7 @@ mod tests {
         assert!(read(hello(VERSION + 1), 1 + WAKING).is_none());
         assert!(matches!(
             read(Request::Offer { connection: 3 }, 1),
-            Some(Received::Offer { connection: 3, endpoints: Err(Refusal::NotTcp) })
+            Some(Received::Offer { connection: 3, offered: Err(Refusal::NotTcp) })
         ));
     }
 
@@ -134,7 +165,27 @@ mod tests {
         let mut descriptors = descriptors(1 + WAKING);
         descriptors[0] = std::fs::File::open("/dev/null").unwrap().into();
         let packet = Packet { bytes: hello.encode(), descriptors, user: own_user() };
-        assert!(Received::read(packet).is_none());
+        assert!(Received::read(packet, &Kernel::new()).is_none());
+    }
+
+    #[test]
+    fn what_could_end_or_block_a_peer_is_refused() {
+        let hello = Request::Hello { version: VERSION, run: 1, pid: 2 };
+        let others: [fn() -> OwnedFd; 4] = [
+            || std::io::pipe().unwrap().1.into(),
+            || std::net::TcpListener::bind("127.0.0.1:0").unwrap().into(),
+            || std::fs::File::open("/dev/null").unwrap().into(),
+            || Marks::create().unwrap().0,
+        ];
+        for at in 0..WAKING {
+            for other in others.iter().take(if at + 1 < WAKING { 4 } else { 3 }) {
+                let mut descriptors = vec![sealed()];
+                descriptors.extend(waking());
+                descriptors[1 + at] = other();
+                let packet = Packet { bytes: hello.encode(), descriptors, user: own_user() };
+                assert!(Received::read(packet, &Kernel::new()).is_none(), "{at}");
+            }
+        }
     }
 
     #[test]
@@ -143,7 +194,11 @@ mod tests {
         for request in [Request::List { run: 0 }, Request::Watch { run: 1 }] {
             for (user, is_read) in [(own_user(), true), (other, false), (None, false)] {
                 let packet = Packet { bytes: request.encode(), descriptors: Vec::new(), user };
-                assert_eq!(Received::read(packet).is_some(), is_read, "{request:?} {user:?}");
+                assert_eq!(
+                    Received::read(packet, &Kernel::new()).is_some(),
+                    is_read,
+                    "{request:?} {user:?}"
+                );
             }
         }
     }
@@ -153,7 +208,8 @@ mod tests {
         assert!(read(Request::Adopt, 1).is_none());
         let adopted = |socket: OwnedFd| {
             let bytes = Request::Adopt.encode();
-            Received::read(Packet { bytes, descriptors: vec![socket], user: None }).is_some()
+            Received::read(Packet { bytes, descriptors: vec![socket], user: None }, &Kernel::new())
+                .is_some()
         };
         let pair = |kind| {
             rustix::net::socketpair(
@@ -174,7 +230,7 @@ mod tests {
             let descriptors = descriptors(usize::from(count % 8));
             let has = descriptors.len();
             if let Some(Received::List { .. } | Received::Watch { .. }) =
-                Received::read(Packet { bytes, descriptors, user: own_user() })
+                Received::read(Packet { bytes, descriptors, user: own_user() }, &Kernel::new())
             {
                 assert_eq!(has, 0);
             }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use levada_ring::wire::Refusal;
 
 use crate::identity::Endpoints;
+use crate::liveness::Identity;
 
 /// Offers of one client that wait.
 pub const PENDING: usize = 4096;
@@ -54,9 +55,9 @@ struct Client {
     peers: HashSet<u32>,
 }
 
-#[derive(Clone, Copy)]
 struct Pending {
     offer: Offer,
+    identity: Identity,
     age: u64,
     expiry: Duration,
 }
@@ -92,13 +93,20 @@ impl State {
         gone.peers.into_iter().collect()
     }
 
-    /// The waiting offer of the other end.
-    pub fn counterpart(&self, endpoints: &Endpoints) -> Option<Offer> {
-        self.pending.get(&endpoints.reversed()).map(|pending| pending.offer)
+    /// The waiting offer of the other end, with what identifies its socket.
+    pub fn counterpart(&self, endpoints: &Endpoints) -> Option<(Offer, &Identity)> {
+        let pending = self.pending.get(&endpoints.reversed())?;
+        Some((pending.offer, &pending.identity))
     }
 
     /// Pairs an offer with that of the other end, or lets it wait. `now` never decreases from call to call.
-    pub fn place(&mut self, now: Duration, offer: Offer, endpoints: Endpoints) -> Placed {
+    pub fn place(
+        &mut self,
+        now: Duration,
+        offer: Offer,
+        endpoints: Endpoints,
+        identity: Identity,
+    ) -> Placed {
         self.withdraw(offer);
         // A socket that is connected to itself: it would be its own peer.
         if endpoints.local == endpoints.remote {
@@ -119,7 +127,7 @@ impl State {
         self.next_age += 1;
         self.by_age.insert(age, endpoints);
         let expiry = now + self.offer_timeout;
-        self.pending.insert(endpoints, Pending { offer, age, expiry });
+        self.pending.insert(endpoints, Pending { offer, identity, age, expiry });
         Placed::Waiting { replaced }
     }
 

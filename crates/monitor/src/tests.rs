@@ -14,9 +14,14 @@ use levada_ring::HALF;
 use levada_ring::wire::{Refusal, Request, Response, VERSION, WAKING};
 use levada_ring::{Segment, Side};
 use rustix::event::epoll;
+use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
+use rustix::net::{
+    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, connect, socket_with, socketpair,
+};
 
 use crate::clients::Clients;
 use crate::options::Options;
+use crate::packet::{NoPacket, receive};
 use crate::server::Monitor;
 use crate::{Client, ClientError, ListenError};
 use support::{GARBAGE, LONG, PATIENT, Process, Running, connected, eventually, tcp};
@@ -238,6 +243,51 @@ fn an_offer_that_is_taken_back_is_not_paired() {
     assert!(matches!(one.response(), Response::Gone { .. }));
     clients.expire(LONG);
     assert_eq!(refused(&one), (3, Refusal::NoPeer));
+}
+
+/// A process offers a connection and closes it. The next connection with the same addresses is another one.
+#[test]
+fn an_offer_of_a_closed_connection_is_not_paired_with_the_next_one() {
+    let monitor = Running::start(Options { offer_timeout: Duration::from_secs(2), ..PATIENT });
+    let (attacker, server) = (monitor.process(1), monitor.process(2));
+    let (near, far, listener) = tcp();
+    let (from, to) = (near.local_addr().unwrap(), near.peer_addr().unwrap());
+    attacker.offer_socket(1, &near);
+    attacker.settle();
+    // Without TIME_WAIT.
+    set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
+    drop((near, far));
+    let kind = (AddressFamily::INET, SocketType::STREAM);
+    let client = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+    set_socket_reuseaddr(&client, true).unwrap();
+    bind(&client, &from).unwrap();
+    connect(&client, &to).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    server.offer_socket(2, &accepted);
+    assert_eq!(refused(&server), (2, Refusal::NoPeer));
+    attacker.settle();
+}
+
+#[test]
+fn a_client_adds_no_more_than_its_share() {
+    let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+    let mut clients = Clients::new(epoll, PATIENT).unwrap();
+    crate::server::raise_limits();
+    let (parent, socket) = Process::pair();
+    let number = clients.add(socket).unwrap();
+    let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let mut children = Vec::new();
+    for _ in 0..1025 {
+        let (near, far) = socketpair(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        parent.send(Request::Adopt, &[far.as_fd()]);
+        clients.receive(number);
+        clients.handle(Duration::ZERO);
+        children.push(near);
+    }
+    let is_open = |socket: &OwnedFd| {
+        receive(socket, RecvFlags::DONTWAIT).is_err_and(|end| end == NoPacket::Yet)
+    };
+    assert_eq!(children.iter().filter(|child| is_open(child)).count(), 1024);
 }
 
 #[test]

@@ -26,14 +26,24 @@ const WAITING: Placed = Placed::Waiting { replaced: None };
 fn the_ends_of_a_connection_are_paired() {
     let mut state = state(2);
     let near = endpoints(1, 10, 20);
-    assert_eq!(state.place(NOW, make_offer(1, 5), near), WAITING);
-    assert_eq!(state.counterpart(&near.reversed()), Some(make_offer(1, 5)));
+    assert_eq!(state.place(NOW, make_offer(1, 5), near, Identity::Cookie(0)), WAITING);
+    let (counterpart, _) = state.counterpart(&near.reversed()).unwrap();
+    assert_eq!(counterpart, make_offer(1, 5));
     // Both ends may be in one process.
-    assert_eq!(state.place(NOW, make_offer(1, 6), endpoints(1, 30, 31)), WAITING);
+    assert_eq!(
+        state.place(NOW, make_offer(1, 6), endpoints(1, 30, 31), Identity::Cookie(0)),
+        WAITING
+    );
     let first = make_offer(1, 6);
-    assert_eq!(state.place(NOW, make_offer(1, 7), endpoints(1, 31, 30)), Placed::Paired { first });
+    assert_eq!(
+        state.place(NOW, make_offer(1, 7), endpoints(1, 31, 30), Identity::Cookie(0)),
+        Placed::Paired { first }
+    );
     let first = make_offer(1, 5);
-    assert_eq!(state.place(NOW, make_offer(2, 5), near.reversed()), Placed::Paired { first });
+    assert_eq!(
+        state.place(NOW, make_offer(2, 5), near.reversed(), Identity::Cookie(0)),
+        Placed::Paired { first }
+    );
     assert_eq!(state.next_expiry(), None);
 }
 
@@ -45,7 +55,10 @@ fn other_namespaces_and_addresses_are_not_paired() {
             .into_iter()
             .enumerate()
     {
-        assert_eq!(state.place(NOW, make_offer(1, number as u64), endpoints), WAITING);
+        assert_eq!(
+            state.place(NOW, make_offer(1, number as u64), endpoints, Identity::Cookie(0)),
+            WAITING
+        );
     }
 }
 
@@ -53,27 +66,48 @@ fn other_namespaces_and_addresses_are_not_paired() {
 fn a_socket_that_is_connected_to_itself_is_refused() {
     let mut state = state(1);
     let refused = Placed::Refused(Refusal::NoPeer);
-    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10)), refused);
-    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10)), refused);
+    assert_eq!(
+        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10), Identity::Cookie(0)),
+        refused
+    );
+    assert_eq!(
+        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10), Identity::Cookie(0)),
+        refused
+    );
 }
 
 #[test]
 fn a_second_offer_of_the_same_end_replaces_the_first() {
     let mut state = state(2);
-    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
+    assert_eq!(
+        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
+        WAITING
+    );
     let replaced = Placed::Waiting { replaced: Some(make_offer(1, 1)) };
-    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 10, 20)), replaced);
+    assert_eq!(
+        state.place(NOW, make_offer(2, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
+        replaced
+    );
     // A number that is used again stands for the new connection.
-    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
-    assert_eq!(state.counterpart(&endpoints(1, 20, 10)), None);
+    assert_eq!(
+        state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
+        WAITING
+    );
+    assert!(state.counterpart(&endpoints(1, 20, 10)).is_none());
 }
 
 #[test]
 fn offers_expire_in_their_order() {
     let mut state = state(2);
     let second = Duration::from_secs(1);
-    assert_eq!(state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
-    assert_eq!(state.place(second, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
+    assert_eq!(
+        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
+        WAITING
+    );
+    assert_eq!(
+        state.place(second, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
+        WAITING
+    );
     assert_eq!(state.next_expiry(), Some(OFFER_TIMEOUT));
     assert_eq!(state.expire(second), []);
     assert_eq!(state.expire(OFFER_TIMEOUT), [make_offer(1, 1)]);
@@ -86,11 +120,20 @@ fn offers_expire_in_their_order() {
 fn a_client_has_a_limit_of_waiting_offers() {
     let mut state = state(2);
     for number in 0..PENDING as u64 {
-        assert_eq!(state.place(NOW, make_offer(1, number), endpoints(number, 10, 20)), WAITING);
+        assert_eq!(
+            state.place(NOW, make_offer(1, number), endpoints(number, 10, 20), Identity::Cookie(0)),
+            WAITING
+        );
     }
     let refused = Placed::Refused(Refusal::TooMany);
-    assert_eq!(state.place(NOW, make_offer(1, 1 << 40), endpoints(1, 11, 20)), refused);
-    assert_eq!(state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
+    assert_eq!(
+        state.place(NOW, make_offer(1, 1 << 40), endpoints(1, 11, 20), Identity::Cookie(0)),
+        refused
+    );
+    assert_eq!(
+        state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
+        WAITING
+    );
 }
 
 #[test]
@@ -159,7 +202,7 @@ impl Simulation {
         let offer = make_offer(1 + self.random(4) as u32, self.next_offer);
         self.next_offer += 1;
         let endpoints = if side == 0 { endpoints } else { endpoints.reversed() };
-        let placed = self.state.place(self.now, offer, endpoints);
+        let placed = self.state.place(self.now, offer, endpoints, Identity::Cookie(0));
         let expected = match (ends[side], ends[1 - side]) {
             (_, End::Waiting(first)) => Placed::Paired { first },
             // Two processes that share an end can both offer it.

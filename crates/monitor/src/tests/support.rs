@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use levada_ring::Account;
 use levada_ring::records::{OfferName, Records};
 use levada_ring::wire::{LENGTH, Request, Response, VERSION, WAKING};
+use levada_ring::{Account, Marks};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -100,7 +100,10 @@ impl Process {
             set_socket_timeout(&socket, timeout, Some(LONG)).unwrap();
         }
         let (file, records) = Records::create().unwrap();
-        let bells = std::array::from_fn(|_| eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let bells = std::array::from_fn(|at| match at + 1 < WAKING {
+            true => eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+            false => Marks::create().unwrap().0,
+        });
         Self { socket, file, records: Arc::new(records), bells }
     }
 
