@@ -12,6 +12,7 @@
 
 mod client;
 mod clients;
+mod closing;
 mod connection;
 mod detach;
 mod identity;

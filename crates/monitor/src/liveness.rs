@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use uapi::c::{SO_COOKIE, SO_NETNS_COOKIE, SOL_SOCKET};
 
+use crate::closing::close;
 use crate::identity::Endpoints;
 
 /// What identifies an offered socket while its offer waits.
@@ -55,7 +56,13 @@ impl Kernel {
         let is_here = |diagnosis: &&Diagnosis| diagnosis.namespace == endpoints.namespace;
         let cookie =
             self.diagnosis.as_ref().filter(is_here).and_then(|_| number(&socket, SO_COOKIE));
-        cookie.map_or(Identity::Socket(socket), Identity::Cookie)
+        match cookie {
+            Some(cookie) => {
+                close(socket);
+                Identity::Cookie(cookie)
+            }
+            None => Identity::Socket(socket),
+        }
     }
 
     /// Returns true if the socket is connected with these addresses now.

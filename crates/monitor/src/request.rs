@@ -6,6 +6,7 @@ use levada_ring::wire::{Refusal, Request, VERSION, WAKING};
 use levada_ring::{Marks, records};
 use rustix::net::{AddressFamily, SocketType, sockopt};
 
+use crate::closing::close;
 use crate::identity::Endpoints;
 use crate::liveness::{Identity, Kernel};
 use crate::packet::{Packet, show_senders};
@@ -48,45 +49,64 @@ impl Received {
     /// then.
     pub fn read(packet: Packet, kernel: &Kernel) -> Option<Self> {
         let Packet { bytes, mut descriptors, user } = packet;
-        let expected = |count: usize| (descriptors.len() == count).then_some(());
+        let request = Request::decode(&bytes).ok();
+        let received =
+            request.and_then(|request| Self::take(request, &mut descriptors, user, kernel));
+        descriptors.into_iter().for_each(close);
+        received
+    }
+
+    /// Takes those of the descriptors that belong to the request.
+    fn take(
+        request: Request,
+        descriptors: &mut Vec<OwnedFd>,
+        user: Option<u32>,
+        kernel: &Kernel,
+    ) -> Option<Self> {
+        let count = match request {
+            Request::Hello { .. } => 1 + WAKING,
+            Request::Adopt | Request::Offer { .. } => 1,
+            Request::Withdraw { .. } | Request::List { .. } | Request::Watch { .. } => 0,
+        };
+        if descriptors.len() != count {
+            return None;
+        }
         // A process that has given up its user may have inherited a connection: it sees nothing of the others.
-        let is_own = || (user == Some(rustix::process::geteuid().as_raw())).then_some(());
-        match Request::decode(&bytes).ok()? {
+        let is_own = user == Some(rustix::process::geteuid().as_raw());
+        match request {
             Request::Hello { version, run, pid } => {
-                expected(1 + WAKING)?;
-                let waking = descriptors.split_off(1).try_into().ok()?;
-                let records = descriptors.pop()?;
-                let is_right =
-                    version == VERSION && records::is_sealed(&records) && can_wake(&waking);
-                is_right.then_some(Self::Hello(Hello { run, pid, records, waking }))
+                let is_right = version == VERSION
+                    && descriptors.first().is_some_and(records::is_sealed)
+                    && descriptors.get(1..).is_some_and(can_wake);
+                let waking = descriptors.split_off(if is_right { 1 } else { count });
+                let waking = waking.try_into().ok()?;
+                Some(Self::Hello(Hello { run, pid, records: descriptors.pop()?, waking }))
             }
             Request::Adopt => {
-                expected(1)?;
-                let socket = descriptors.pop().filter(is_packet_socket)?;
-                show_senders(&socket).ok().map(|()| Self::Adopt(socket))
+                let socket = descriptors
+                    .pop_if(|socket| is_packet_socket(socket) && show_senders(socket).is_ok())?;
+                Some(Self::Adopt(socket))
             }
             Request::Offer { connection } => {
-                expected(1)?;
-                let socket = descriptors.pop()?;
-                let offered = Endpoints::of(&socket)
-                    .map(|endpoints| (endpoints, kernel.identify(socket, &endpoints)));
+                let offered = match Endpoints::of(descriptors.first()?) {
+                    Ok(endpoints) => {
+                        Ok((endpoints, kernel.identify(descriptors.pop()?, &endpoints)))
+                    }
+                    Err(refusal) => Err(refusal),
+                };
                 Some(Self::Offer { connection, offered })
             }
-            Request::Withdraw { connection } => expected(0).map(|()| Self::Withdraw { connection }),
-            Request::List { run } => {
-                expected(0).and_then(|()| is_own()).map(|()| Self::List { run })
-            }
-            Request::Watch { run } => {
-                expected(0).and_then(|()| is_own()).map(|()| Self::Watch { run })
-            }
+            Request::Withdraw { connection } => Some(Self::Withdraw { connection }),
+            Request::List { run } => is_own.then_some(Self::List { run }),
+            Request::Watch { run } => is_own.then_some(Self::Watch { run }),
         }
     }
 }
 
 /// Returns true if these are eventfds and a page. Peers write to them, and close them: a write to a pipe can
 /// end a process, and a close of a socket can block (SO_LINGER).
-fn can_wake(waking: &[OwnedFd; WAKING]) -> bool {
-    let [eventfds @ .., page] = waking;
+fn can_wake(waking: &[OwnedFd]) -> bool {
+    let [eventfds @ .., page] = waking else { return false };
     eventfds.iter().all(is_eventfd) && Marks::open(page).is_ok()
 }
 

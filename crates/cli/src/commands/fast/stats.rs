@@ -29,9 +29,14 @@ impl Stats {
 
     /// Runs the program; returns its exit code. `monitor` has the number of the run.
     pub async fn run(self, command: &Command, monitor: Option<(Client, u64)>) -> Outcome {
-        if let Some((monitor, run)) = &monitor {
-            monitor.watch(*run).map_err(Failure::local)?;
-        }
+        // The program runs, whatever the monitor does.
+        let monitor = monitor.filter(|(monitor, run)| {
+            let watched = monitor.watch(*run);
+            if let Err(error) = &watched {
+                note(format_args!("levada: no statistics: {error}"));
+            }
+            watched.is_ok()
+        });
         let code = child::run(command).await?;
         // The exit code is that of the program, whatever happens to the report.
         let reported = match &monitor {
