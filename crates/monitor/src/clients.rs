@@ -88,7 +88,7 @@ impl Clients {
 
     /// Adds a client for another one, or closes it if that one has its share already. Clients that an added
     /// one adds count as those of the first.
-    fn adopt(&mut self, client: u32, socket: OwnedFd) {
+    fn add_for(&mut self, client: u32, socket: OwnedFd) {
         let Some(first) = self.connections.get(&client).map(|one| one.adopted_by.unwrap_or(client))
         else {
             return;
@@ -178,7 +178,7 @@ impl Clients {
             Received::Watch { run } => connection.watch(run),
             // Also of a process that has not introduced itself: a server's first process connects, and its children serve.
             Received::Adopt(socket) => {
-                self.adopt(client, socket);
+                self.add_for(client, socket);
                 true
             }
             _ if !is_process => false,
