@@ -149,6 +149,7 @@ mod tests {
     use rustix::net::sockopt::set_socket_linger;
 
     use super::*;
+    use crate::tests::support::SameAddress;
 
     /// Both ends of a connection, to the address and from a port that are given.
     fn connected(listen: &str, connect: &str) -> (TcpStream, TcpStream) {
@@ -193,16 +194,12 @@ mod tests {
     fn another_connection_with_the_same_addresses_is_another_one() {
         let kernel = Kernel::new();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = SameAddress::new(2);
+        let (near, far) = client.connect(&listener);
         let endpoints = Endpoints::of(&near).unwrap();
         let cookie = kernel.identify(OwnedFd::from(near.try_clone().unwrap()), &endpoints);
-        // Without a state that waits.
-        set_socket_linger(&near, Some(std::time::Duration::ZERO)).unwrap();
-        drop(near);
-        let again = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        rustix::net::sockopt::set_socket_reuseaddr(&again, true).unwrap();
-        rustix::net::bind(&again, &endpoints.local).unwrap();
-        rustix::net::connect(&again, &endpoints.remote).unwrap();
+        drop((near, far));
+        let (again, _far) = client.connect(&listener);
         assert_eq!(Endpoints::of(&again), Ok(endpoints));
         assert!(!kernel.is_connected(&cookie, &endpoints));
     }

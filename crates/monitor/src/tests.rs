@@ -1,9 +1,10 @@
 //! A monitor with real sockets.
 
 mod any;
-mod support;
+pub(crate) mod support;
 
 use std::collections::HashMap;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,17 +15,15 @@ use levada_ring::HALF;
 use levada_ring::wire::{Refusal, Request, Response, VERSION, WAKING};
 use levada_ring::{Segment, Side};
 use rustix::event::epoll;
-use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
-use rustix::net::{
-    AddressFamily, RecvFlags, SocketFlags, SocketType, bind, connect, socket_with, socketpair,
-};
+use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 
 use crate::clients::Clients;
 use crate::options::Options;
 use crate::packet::{NoPacket, receive};
 use crate::server::Monitor;
 use crate::{Client, ClientError, ListenError};
-use support::{GARBAGE, LONG, PATIENT, Process, Running, connected, eventually, tcp};
+use support::{GARBAGE, LONG, PATIENT, Process, Running, SameAddress, connected, eventually, tcp};
 
 /// What a process has received for a connection that was paired.
 struct Paired {
@@ -250,19 +249,13 @@ fn an_offer_that_is_taken_back_is_not_paired() {
 fn an_offer_of_a_closed_connection_is_not_paired_with_the_next_one() {
     let monitor = Running::start(Options { offer_timeout: Duration::from_secs(2), ..PATIENT });
     let (attacker, server) = (monitor.process(1), monitor.process(2));
-    let (near, far, listener) = tcp();
-    let (from, to) = (near.local_addr().unwrap(), near.peer_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = SameAddress::new(1);
+    let (near, far) = client.connect(&listener);
     attacker.offer_socket(1, &near);
     attacker.settle();
-    // Without TIME_WAIT.
-    set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
     drop((near, far));
-    let kind = (AddressFamily::INET, SocketType::STREAM);
-    let client = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
-    set_socket_reuseaddr(&client, true).unwrap();
-    bind(&client, &from).unwrap();
-    connect(&client, &to).unwrap();
-    let (accepted, _) = listener.accept().unwrap();
+    let (_next, accepted) = client.connect(&listener);
     server.offer_socket(2, &accepted);
     assert_eq!(refused(&server), (2, Refusal::NoPeer));
     attacker.settle();

@@ -1,7 +1,7 @@
 //! A monitor on a path of its own, and processes that connect to it.
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use levada_ring::records::{OfferName, Records};
 use levada_ring::wire::{LENGTH, Request, Response, VERSION, WAKING};
 use levada_ring::{Account, Marks};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_reuseaddr, set_socket_timeout};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
     socket_with, socketpair,
 };
 
@@ -211,6 +211,30 @@ pub fn tcp() -> (TcpStream, TcpStream, TcpListener) {
 pub fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     (near, listener.accept().unwrap().0)
+}
+
+/// Connects to `listener` again and again from the same address, which no other test has, and with the port
+/// of the first connection. Each connection is reset before the next one begins.
+pub struct SameAddress(SocketAddr);
+
+impl SameAddress {
+    /// `host` is the last part of an address that no other test has.
+    pub fn new(host: u8) -> Self {
+        Self(SocketAddr::from(([127, 90, 0, host], 0)))
+    }
+
+    pub fn connect(&mut self, listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let kind = (AddressFamily::INET, SocketType::STREAM);
+        let near = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None).unwrap();
+        set_socket_reuseaddr(&near, true).unwrap();
+        // Without TIME_WAIT.
+        set_socket_linger(&near, Some(Duration::ZERO)).unwrap();
+        bind(&near, &self.0).unwrap();
+        connect(&near, &listener.local_addr().unwrap()).unwrap();
+        let near = TcpStream::from(near);
+        self.0 = near.local_addr().unwrap();
+        (near, listener.accept().unwrap().0)
+    }
 }
 
 /// Waits until `condition` holds.
