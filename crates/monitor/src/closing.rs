@@ -6,13 +6,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::time::Duration;
 
 use rustix::net::sockopt::socket_linger;
 
 /// Closes a descriptor without waiting.
 pub fn close(descriptor: OwnedFd) {
     // Other files than sockets have no linger; their file systems may wait, too.
-    let may_wait = socket_linger(&descriptor) != Ok(None);
+    let may_wait = !matches!(socket_linger(&descriptor), Ok(None | Some(Duration::ZERO)));
     if may_wait && let Some(closer) = closer() {
         // The thread never ends.
         let _ = closer.send(descriptor);
