@@ -5,6 +5,11 @@ use super::*;
 const NOW: Duration = Duration::ZERO;
 const OFFER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Places an offer at [`NOW`].
+fn place(state: &mut State, offer: Offer, endpoints: Endpoints) -> Placed {
+    state.place(NOW, offer, endpoints, Identity::Cookie(0))
+}
+
 fn endpoints(namespace: u64, local: u16, remote: u16) -> Endpoints {
     let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     Endpoints { namespace, local: address(local), remote: address(remote) }
@@ -26,24 +31,15 @@ const WAITING: Placed = Placed::Waiting { replaced: None };
 fn the_ends_of_a_connection_are_paired() {
     let mut state = state(2);
     let near = endpoints(1, 10, 20);
-    assert_eq!(state.place(NOW, make_offer(1, 5), near, Identity::Cookie(0)), WAITING);
+    assert_eq!(place(&mut state, make_offer(1, 5), near), WAITING);
     let (counterpart, _) = state.counterpart(&near.reversed()).unwrap();
     assert_eq!(counterpart, make_offer(1, 5));
     // Both ends may be in one process.
-    assert_eq!(
-        state.place(NOW, make_offer(1, 6), endpoints(1, 30, 31), Identity::Cookie(0)),
-        WAITING
-    );
+    assert_eq!(place(&mut state, make_offer(1, 6), endpoints(1, 30, 31)), WAITING);
     let first = make_offer(1, 6);
-    assert_eq!(
-        state.place(NOW, make_offer(1, 7), endpoints(1, 31, 30), Identity::Cookie(0)),
-        Placed::Paired { first }
-    );
+    assert_eq!(place(&mut state, make_offer(1, 7), endpoints(1, 31, 30)), Placed::Paired { first });
     let first = make_offer(1, 5);
-    assert_eq!(
-        state.place(NOW, make_offer(2, 5), near.reversed(), Identity::Cookie(0)),
-        Placed::Paired { first }
-    );
+    assert_eq!(place(&mut state, make_offer(2, 5), near.reversed()), Placed::Paired { first });
     assert_eq!(state.next_expiry(), None);
 }
 
@@ -55,10 +51,7 @@ fn other_namespaces_and_addresses_are_not_paired() {
             .into_iter()
             .enumerate()
     {
-        assert_eq!(
-            state.place(NOW, make_offer(1, number as u64), endpoints, Identity::Cookie(0)),
-            WAITING
-        );
+        assert_eq!(place(&mut state, make_offer(1, number as u64), endpoints), WAITING);
     }
 }
 
@@ -66,33 +59,18 @@ fn other_namespaces_and_addresses_are_not_paired() {
 fn a_socket_that_is_connected_to_itself_is_refused() {
     let mut state = state(1);
     let refused = Placed::Refused(Refusal::NoPeer);
-    assert_eq!(
-        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10), Identity::Cookie(0)),
-        refused
-    );
-    assert_eq!(
-        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 10), Identity::Cookie(0)),
-        refused
-    );
+    assert_eq!(place(&mut state, make_offer(1, 1), endpoints(1, 10, 10)), refused);
+    assert_eq!(place(&mut state, make_offer(1, 1), endpoints(1, 10, 10)), refused);
 }
 
 #[test]
 fn a_second_offer_of_the_same_end_replaces_the_first() {
     let mut state = state(2);
-    assert_eq!(
-        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
-        WAITING
-    );
+    assert_eq!(place(&mut state, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
     let replaced = Placed::Waiting { replaced: Some(make_offer(1, 1)) };
-    assert_eq!(
-        state.place(NOW, make_offer(2, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
-        replaced
-    );
+    assert_eq!(place(&mut state, make_offer(2, 1), endpoints(1, 10, 20)), replaced);
     // A number that is used again stands for the new connection.
-    assert_eq!(
-        state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
-        WAITING
-    );
+    assert_eq!(place(&mut state, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
     assert!(state.counterpart(&endpoints(1, 20, 10)).is_none());
 }
 
@@ -100,10 +78,7 @@ fn a_second_offer_of_the_same_end_replaces_the_first() {
 fn offers_expire_in_their_order() {
     let mut state = state(2);
     let second = Duration::from_secs(1);
-    assert_eq!(
-        state.place(NOW, make_offer(1, 1), endpoints(1, 10, 20), Identity::Cookie(0)),
-        WAITING
-    );
+    assert_eq!(place(&mut state, make_offer(1, 1), endpoints(1, 10, 20)), WAITING);
     assert_eq!(
         state.place(second, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
         WAITING
@@ -120,20 +95,11 @@ fn offers_expire_in_their_order() {
 fn a_client_has_a_limit_of_waiting_offers() {
     let mut state = state(2);
     for number in 0..PENDING as u64 {
-        assert_eq!(
-            state.place(NOW, make_offer(1, number), endpoints(number, 10, 20), Identity::Cookie(0)),
-            WAITING
-        );
+        assert_eq!(place(&mut state, make_offer(1, number), endpoints(number, 10, 20)), WAITING);
     }
     let refused = Placed::Refused(Refusal::TooMany);
-    assert_eq!(
-        state.place(NOW, make_offer(1, 1 << 40), endpoints(1, 11, 20), Identity::Cookie(0)),
-        refused
-    );
-    assert_eq!(
-        state.place(NOW, make_offer(2, 1), endpoints(1, 11, 20), Identity::Cookie(0)),
-        WAITING
-    );
+    assert_eq!(place(&mut state, make_offer(1, 1 << 40), endpoints(1, 11, 20)), refused);
+    assert_eq!(place(&mut state, make_offer(2, 1), endpoints(1, 11, 20)), WAITING);
 }
 
 #[test]
