@@ -20,7 +20,7 @@ use crate::state::{Offer, Placed, State};
 
 /// Clients at a time, two for each process: one is left to its children. Further ones are closed, and stay on TCP.
 const CLIENTS: usize = 8192;
-/// Those of them that a client has added, for the children of its process.
+/// Clients that one client may add, for the children of its process.
 const ADOPTED: usize = 1024;
 /// Ended processes whose records are kept for the runs that are watched. The oldest are dropped.
 const KEPT: usize = 1024;

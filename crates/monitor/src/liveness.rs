@@ -1,4 +1,4 @@
-//! Whether an offered socket still is the connection that it was when it was offered.
+//! Checks that an offered socket is still the connection that was offered.
 //!
 //! The addresses of a closed connection can be used again at once. Without this check, a process could
 //! offer a connection, close it, and be paired with the next one of the same addresses.
@@ -13,7 +13,7 @@ use uapi::c::{SO_COOKIE, SO_NETNS_COOKIE, SOL_SOCKET};
 use crate::closing::close;
 use crate::identity::Endpoints;
 
-/// What identifies an offered socket while its offer waits.
+/// The identity of an offered socket while its offer waits.
 #[derive(Debug)]
 pub enum Identity {
     /// The kernel's number of the socket, which it gives to no other one. The socket is closed here.
@@ -40,7 +40,7 @@ const REQUEST: usize = 56;
 const BY_FAMILY: u16 = 20;
 /// NLM_F_REQUEST.
 const IS_REQUEST: u16 = 1;
-/// Where the state of the socket is in a response.
+/// The offset of the socket's state in a response.
 const STATE: usize = HEADER + 1;
 /// TCP_TIME_WAIT and TCP_CLOSE: the addresses can be used again.
 const ENDED: [u8; 2] = [6, 7];
@@ -51,7 +51,7 @@ impl Kernel {
         Self { diagnosis: Diagnosis::open().ok() }
     }
 
-    /// What identifies a socket with these addresses.
+    /// Returns the identity of a socket with these addresses.
     pub fn identify(&self, socket: OwnedFd, endpoints: &Endpoints) -> Identity {
         let is_here = |diagnosis: &&Diagnosis| diagnosis.namespace == endpoints.namespace;
         let cookie =

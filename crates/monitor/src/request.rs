@@ -56,7 +56,7 @@ impl Received {
         received
     }
 
-    /// Takes those of the descriptors that belong to the request.
+    /// Takes the descriptors that belong to the request.
     fn take(
         request: Request,
         descriptors: &mut Vec<OwnedFd>,
@@ -135,7 +135,7 @@ mod tests {
         records::Records::create().unwrap().0
     }
 
-    /// What wakes a process.
+    /// The descriptors that wake a process.
     fn waking() -> Vec<OwnedFd> {
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let page = Marks::create().unwrap().0;

@@ -392,7 +392,7 @@ fn nest_instance(instance: &'static Instance) {
     });
     let Some(entries) = entries.flatten() else { return };
     demote::all(&entries, Reason::Unsupported);
-    // What was written to it would make this epoll readable for the other one.
+    // A pending count of the eventfd would make this epoll readable for the other one.
     instance.with(|epoll| {
         let bell = epoll.bell.take().zip(epoll.descriptors.first());
         bell.into_iter().for_each(|(bell, &descriptor)| remove_bell(descriptor, bell));
