@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use levada_ring::History;
 use levada_ring::records::Record;
 
 use crate::connection::Connection;
+use crate::latest::Latest;
 use crate::settings;
 
-/// The user's history; null before the monitor has sent it.
-static HISTORY: AtomicPtr<History> = AtomicPtr::new(null_mut());
+/// The user's history, once the monitor has sent it.
+static HISTORY: Latest<History> = Latest::new();
 
 /// The exchange in which a connection is offered before there is a history: one that ends sooner costs
 /// no system call.
@@ -24,19 +24,13 @@ pub const LAST: u32 = 128;
 /// The monitor has sent the history.
 pub fn learn(file: &OwnedFd) {
     if let Ok(history) = History::open(file) {
-        // That of a monitor before stays mapped: a thread may use it.
-        HISTORY.store(Box::into_raw(Box::new(history)), Ordering::Release);
+        HISTORY.set(history);
     }
-}
-
-fn history() -> Option<&'static History> {
-    // SAFETY: the pointer is null, or that of a box that is never freed.
-    unsafe { HISTORY.load(Ordering::Acquire).as_ref() }
 }
 
 /// Returns true once there is a history: connections note their addresses for it.
 pub fn is_known() -> bool {
-    history().is_some()
+    HISTORY.get().is_some()
 }
 
 /// The exchange in which a connection is offered before there is a history.
@@ -46,13 +40,13 @@ pub fn first() -> u32 {
 
 /// The exchange in which a connection, whose addresses are noted, is to be offered.
 pub fn offer_at(connection: &Connection) -> u32 {
-    let by_history = || history().map(|history| history.offer_at(listener(connection)));
+    let by_history = || HISTORY.get().map(|history| history.offer_at(listener(connection)));
     settings::offer_at().or_else(by_history).unwrap_or(FIRST).clamp(2, LAST)
 }
 
 /// A connection has ended whose addresses are noted.
 pub fn note(connection: &Connection) {
-    if let Some(history) = history() {
+    if let Some(history) = HISTORY.get() {
         history.note(listener(connection), connection.exchanges());
     }
 }

@@ -16,6 +16,7 @@ mod errno;
 mod history;
 mod hooks;
 mod io_uring;
+mod latest;
 mod lifecycle;
 mod lock;
 mod memory;

@@ -4,13 +4,13 @@
 //! back from a sleep, or asks the kernel for events. While there are grown rings, no sleep is longer than [`INTERVAL`].
 
 use std::os::fd::OwnedFd;
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use levada_ring::{Account, HALF, LARGE};
 
 use crate::connection::{Connection, Outbound, Path};
+use crate::latest::Latest;
 use crate::table::{self, Entry};
 use crate::{shown, spin};
 
@@ -21,21 +21,18 @@ const INTERVAL: Duration = Duration::from_secs(4);
 static GROWN: AtomicUsize = AtomicUsize::new(0);
 /// When all were last looked at, in [`ticks`](spin::ticks).
 static SWEPT: AtomicU32 = AtomicU32::new(0);
-/// The user's account; null before the monitor has sent it.
-static ACCOUNT: AtomicPtr<Account> = AtomicPtr::new(null_mut());
+/// The user's account, once the monitor has sent it.
+static ACCOUNT: Latest<Account> = Latest::new();
 
 /// The monitor has sent the account.
 pub fn learn(file: &OwnedFd) {
     if let Ok(account) = Account::open(file) {
-        // That of a monitor before stays mapped: a thread may use it.
-        ACCOUNT.store(Box::into_raw(Box::new(account)), Ordering::Release);
+        ACCOUNT.set(account);
     }
 }
 
 fn take(bytes: u64, count: impl Fn(&levada_ring::records::Totals) -> &AtomicU64) -> bool {
-    // SAFETY: the pointer is null, or that of a box that is never freed.
-    let account = unsafe { ACCOUNT.load(Ordering::Acquire).as_ref() };
-    let taken = account.is_none_or(|account| account.take(bytes));
+    let taken = ACCOUNT.get().is_none_or(|account| account.take(bytes));
     if let Some(totals) = shown::totals().filter(|_| taken) {
         count(totals).fetch_add(1, Ordering::Relaxed);
     }
@@ -43,8 +40,7 @@ fn take(bytes: u64, count: impl Fn(&levada_ring::records::Totals) -> &AtomicU64)
 }
 
 fn give_back(bytes: u64, count: impl Fn(&levada_ring::records::Totals) -> &AtomicU64) {
-    // SAFETY: as above.
-    if let Some(account) = unsafe { ACCOUNT.load(Ordering::Acquire).as_ref() } {
+    if let Some(account) = ACCOUNT.get() {
         account.give_back(bytes);
     }
     if let Some(totals) = shown::totals() {
