@@ -86,8 +86,8 @@ impl Clients {
         Some(self.next)
     }
 
-    /// Adds a client for another one, or closes it if that one has its share already. Clients that an added
-    /// one adds count as those of the first.
+    /// Adds a client on behalf of another one, or closes it if that one has reached its limit. An added
+    /// client shares the limit of the client that added it.
     fn add_for(&mut self, client: u32, socket: OwnedFd) {
         let Some(first) = self.connections.get(&client).map(|one| one.adopted_by.unwrap_or(client))
         else {

@@ -235,8 +235,8 @@ impl Download<'_> {
         }
     }
 
-    /// The path to write to. The sharer chooses the name, but not that of a hidden file: programs read those,
-    /// such as `.bash_profile`, without being asked to.
+    /// Returns the path to write to. The sharer chooses the name, except a hidden one: shells and other
+    /// programs read files such as `.bash_profile` unasked.
     fn target(&self, description: &Description) -> Result<PathBuf, Failure> {
         let name = &description.name;
         let path = match &self.arguments.output {

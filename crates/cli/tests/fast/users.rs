@@ -1,5 +1,5 @@
 //! Fast sockets of an ordinary user, whose processes connect to the monitor when they first need it.
-//! Those of root connect before they give up their user.
+//! Processes of root connect before they change their user.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -35,7 +35,7 @@ def exchange():
     server.close()
 ";
 
-/// Exchanges messages. Then a forked child does, on a connection of its own.
+/// Exchanges messages, and then again in a forked child, on a new connection.
 const FORKS: &str = "
 exchange()
 assert os.read(0, 1) == b'\\n'
