@@ -196,7 +196,7 @@ fn a_cache_stores_nothing_that_the_node_has_not_endorsed_or_that_it_may_not_see(
     let writer =
         Service::start(&hops[1], &["middlebox", "--next", &next, "--add-response", "X-Box: 1"]);
     let middlebox = ["middlebox", "--next", writer.host_port(), "--next", &next, "--cache", "16M"];
-    let cache = Service::start(&hops[0], &middlebox);
+    let cache = Service::start(&hops[0], &[&middlebox[..], &["--lenient"]].concat());
     let page = format!("/page?{FRESH}");
     let changed = through(&client, &node, &running, "web", &[&cache.address, &writer.address]);
     for count in 1..3 {
@@ -289,15 +289,29 @@ fn a_filter_ends_the_session_at_a_request_that_matches_and_lets_others_pass() {
         ("/marked", ["--header", "X-Secret: 1"], patterns[1]),
     ] {
         let answer = fetch(&http, target, &[&args[..], &["--include"]].concat());
-        assert!(answer.starts_with("HTTP/1.1 502"), "{target}: {answer}");
+        assert!(answer.starts_with("HTTP/1.1 403"), "{target}: {answer}");
+        let text = format!("the middlebox {} (1) refuses this request", filter.address);
+        assert!(answer.contains(&text), "{answer}");
         let line = format!("blocked, and the session ended: a request that matches `{pattern}`");
         eventually("it is logged", || filter.log().contains(&line));
         assert_eq!(origin.count(target), "0", "{target}");
         // The next request opens another session.
         assert!(fetch(&http, "/public", &[]).starts_with("answer "), "{}", http.log());
     }
-    // Without the right to read it, a head passes unseen.
-    let blind =
-        through(&client, &node, &running, "web", &[&format!("{}:response-head=r", filter.address)]);
+    // A client cannot turn it off: by a smaller grant, or by contexts where it does not look.
+    let less = format!("{}:response-head=r", filter.address);
+    let one = format!("{}:exchange=r", filter.address);
+    let target = format!("{}@{}/web", node.identity(), running.address());
+    for (via, strategy) in [(&less, "four"), (&one, "one"), (&less, "per-header")] {
+        let refused = client.args(["http", "--strategy", strategy, "--via", via, &target]);
+        refused.fails(123, "the session must also grant what its options need");
+    }
+    let log = "`block` cannot do its work: the session does not grant request-head=r";
+    eventually("the reason is logged", || filter.log().contains(log));
+    // Unless its operator permits it.
+    let lenient = [&middlebox[..], &["--lenient"]].concat();
+    let lenient = Service::start(&hop, &lenient);
+    let blind = format!("{}:response-head=r", lenient.address);
+    let blind = through(&client, &node, &running, "web", &[&blind]);
     assert_eq!(fetch(&blind, "/private/page", &[]), "answer 1\n");
 }

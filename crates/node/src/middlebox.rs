@@ -31,8 +31,11 @@ impl NodeMiddlebox {
         listening: SocketAddr,
     ) -> Result<Self, ConfigError> {
         let servers = config.servers.iter().map(|server| server.identity(known));
-        let policy =
-            Policy { next: config.next.clone(), servers: servers.collect::<Result<_, _>>()? };
+        let policy = Policy {
+            next: config.next.clone(),
+            servers: servers.collect::<Result<_, _>>()?,
+            needs: config.plugins.needs(),
+        };
         let inspector =
             config.plugins.clone().inspectors(Arc::new(|line| tracing::info!("{line}")));
         let middlebox = Middlebox::new(key, policy, config.resume, inspector);

@@ -13,7 +13,7 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_client::{Client, ClientError, Target};
 use levada_services::forward::{Address, Listener};
-use levada_services::http::client::Local;
+use levada_services::http::client::{Local, LocalOptions};
 use levada_services::http::{Strategy, contexts};
 use levada_session::contexts::Context;
 use tokio::net::TcpListener;
@@ -117,10 +117,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Listener::Unix(..) => listener.address(),
     };
     let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
-    let names = (arguments.at.node.clone(), vias.iter().map(|via| via.node.clone()).collect());
+    let middleboxes: Vec<String> = vias.iter().map(|via| via.node.clone()).collect();
+    let names = (arguments.at.node.clone(), middleboxes.clone());
     let found = Mutex::new((target, hops));
     let parties = Parties { client: client.clone(), service, names, contexts, found };
-    let local = Local::new(&listener, route(parties), events::report(arguments.json)).await?;
+    let options = LocalOptions { middleboxes };
+    let report = events::report(arguments.json);
+    let local = Local::new(&listener, options, route(parties), report).await?;
     for (via, hop) in vias.iter().zip(&shown) {
         let grants = if via.grants.is_empty() { "nothing" } else { &via.grants };
         note(format_args!("through {hop}, which may see {grants}"));

@@ -8,8 +8,9 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_core::Identity;
 use levada_services::middlebox::{
-    AddField, Middlebox, Plugins, Policy, next_party, parse_size, trace_failures,
+    AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_size, trace_failures,
 };
+use levada_session::contexts::{ContextError, PathError};
 use regex_lite::Regex;
 use tokio::net::TcpListener;
 
@@ -59,9 +60,25 @@ pub struct Arguments {
     #[arg(long)]
     compress: bool,
 
+    /// Carry sessions that do not grant what the options above need, too, without their work. Otherwise such a session is refused
+    #[arg(long)]
+    lenient: bool,
+
     /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0 keeps none
     #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600)]
     resume: u64,
+}
+
+/// Reports sessions that this middlebox has refused. Others fail for reasons of their parties, and anyone can
+/// let one fail.
+fn report_refusals() -> Failed {
+    let trace = trace_failures();
+    Arc::new(move |source, error| match error {
+        PathError::Context(ContextError::Refused(_)) => {
+            note(plain(&format!("a session of {source}: {error}")));
+        }
+        _ => trace(source, error),
+    })
 }
 
 fn field(text: &str) -> Result<String, &'static str> {
@@ -76,13 +93,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Failure::local(format!("cannot listen at {}: {error}", arguments.listen))
     })?;
     let address = listener.local_addr().map_err(Failure::local)?;
-    let policy = Policy { next: arguments.next, servers: arguments.server };
     let plugins = Plugins {
         block: arguments.block,
         add_response: arguments.add_response,
         compress: arguments.compress,
         cache: arguments.cache,
+        lenient: arguments.lenient,
     };
+    let policy = Policy { next: arguments.next, servers: arguments.server, needs: plugins.needs() };
     let inspector = plugins.inspectors(Arc::new(|line| note(plain(&line))));
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();
@@ -90,7 +108,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     data(format!("{identity}@{address}"))?;
     let mut signals = Signals::new()?;
     tokio::select! {
-        () = middlebox.serve(listener, std::future::pending(), trace_failures()) => Ok(0),
+        () = middlebox.serve(listener, std::future::pending(), report_refusals()) => Ok(0),
         code = signals.end() => Ok(code),
     }
 }

@@ -27,10 +27,19 @@ fn a_node_refuses_more_than_it_allows_and_less_than_it_requires() {
     let more = format!("{}:request-head=rw", first.address);
     let text = format!("middlebox {} (1) may not write `request-head` here", short(&one));
     http(&[&more, &second.address]).denied(&text);
+    let granted = format!("{}:request-head=r", first.address);
     let more = format!("{}:response-body=r", second.address);
     let text = format!("middlebox {} (2) may not read `response-body` here", short(&two));
-    http(&[&first.address, &more]).denied(&text);
-    http(&[&first.address]).denied(&format!("requires the middlebox {two}"));
+    http(&[&granted, &more]).denied(&text);
+    http(&[&granted]).denied(&format!("requires the middlebox {two}"));
+    // A required one gets all that it is allowed: a client can neither grant less nor hide parts of it.
+    let all = "is granted all of `request-head=r`; `levada http` grants that with --strategy four";
+    http(&[&first.address, &second.address]).denied(all);
+    for strategy in ["one", "per-header"] {
+        let grant = if strategy == "one" { &first.address } else { &granted };
+        let args = ["http", "--strategy", strategy, "--via", grant, "--via", &second.address];
+        parties.client.args([&args[..], &[&target]].concat()).denied(all);
+    }
     let unknown = Home::new();
     let unlisted = Service::start(&unknown, &["middlebox", "--next", &node.address()]);
     let text = format!("may not lead through the middlebox {}", unknown.identity());

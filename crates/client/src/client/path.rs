@@ -159,7 +159,7 @@ fn explain(error: &PathError, path: &Path) -> String {
     match *code {
         REFUSED => format!(
             "{error}; {identity}@{address} must list {next} as a next party (`--next`), and the node {server} if it lists any \
-             (`--server`)"
+             (`--server`); the session must also grant what its options need, which its log names"
         ),
         UNREACHABLE => format!("{error}; {identity}@{address} leads to {next}"),
         _ => format!("{error} ({identity}@{address})"),

@@ -9,8 +9,8 @@ use super::duration::parse_duration;
 use super::reader::{Section, Value};
 use super::{ConfigError, IdentityRef};
 
-const KEYS: [&str; 8] =
-    ["listen", "next", "server", "block", "add_response", "compress", "cache", "resume"];
+const KEYS: [&str; 9] =
+    ["listen", "next", "server", "block", "add_response", "compress", "cache", "lenient", "resume"];
 
 /// The `[middlebox]` of the configuration: the node carries sessions of others.
 #[derive(Clone, Debug)]
@@ -43,6 +43,7 @@ impl Middlebox {
                 add_response: optional(&section, "add_response", field)?,
                 compress: section.value("compress").map_or(Ok(false), |value| value.flag())?,
                 cache: section.value("cache").map(|value| size(&value)).transpose()?,
+                lenient: section.value("lenient").map_or(Ok(false), |value| value.flag())?,
             },
             resume: section.value("resume").map_or(Ok(RESUME), |value| resume(&value))?,
         })
@@ -123,12 +124,13 @@ mod tests {
         assert_eq!((short.plugins.compress, short.plugins.cache), (false, None));
         let text = "[middlebox]\nlisten = '[::]:5384'\nnext = ['a:1', 'b:2']\nserver = ['bob']\n\
                     block = '^GET /x'\nadd_response = ['A: b', 'C: d']\nresume = false\n\
-                    compress = true\ncache = '256M'\n";
+                    compress = true\ncache = '256M'\nlenient = true\n";
         let full = parse(text).unwrap().middlebox.unwrap();
         assert_eq!((full.next.len(), full.servers.len()), (2, 1));
         assert!(full.plugins.block[0].is_match("GET /xy") && !full.plugins.block[0].is_match("x"));
         assert_eq!(full.plugins.add_response, ["A: b", "C: d"]);
         assert_eq!((full.plugins.compress, full.plugins.cache), (true, Some(256 << 20)));
+        assert!(full.plugins.needs().is_empty() && short.plugins.needs().is_empty());
         assert_eq!(full.resume, Duration::ZERO);
     }
 
@@ -146,6 +148,7 @@ mod tests {
             (&format!("{good}add_response = 'x'\n"), "config.toml:4: key `middlebox.add_response`"),
             (&format!("{good}compress = 1\n"), "config.toml:4: key `middlebox.compress`"),
             (&format!("{good}cache = '256'\n"), "config.toml:4: key `middlebox.cache`"),
+            (&format!("{good}lenient = 1\n"), "config.toml:4: key `middlebox.lenient`"),
             (&format!("{good}resume = 0\n"), "config.toml:4: key `middlebox.resume`"),
             (&format!("{good}port = 1\n"), "config.toml:4: key `middlebox.port`"),
         ] {

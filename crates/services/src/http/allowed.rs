@@ -8,12 +8,13 @@ use levada_session::contexts::{Path, Right};
 use serde::Deserialize;
 
 use super::allowance::Allowance;
-use super::layout::Layout;
+use super::layout::{Layout, Strategy};
 
 /// The longest address of a middlebox, in bytes, as in PATH.
 const MAX_ADDRESS: usize = 255;
 
-/// A middlebox that clients may lead sessions through, and the most that it may be granted.
+/// A middlebox that clients may lead sessions through, and the most that it may be granted; for a required one,
+/// also the least.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MiddleboxOptions {
@@ -56,6 +57,10 @@ impl AllowedMiddleboxes {
             }
             let allowance = Allowance::new(&allow);
             let allowance = allowance.map_err(|error| format!("`allow` of {identity}: {error}"))?;
+            if required && allowance.full_strategy().is_none() {
+                let error = "no strategy can grant all of it, and this middlebox is required";
+                return Err(format!("`allow` of {identity}: {error}"));
+            }
             all.push((AllowedMiddlebox { identity, address, required, allow }, allowance));
         }
         Ok(Self(all))
@@ -88,7 +93,7 @@ impl AllowedMiddleboxes {
         for (hop, middlebox) in (1u8..).zip(&path.hops) {
             let identity = middlebox.party.identity;
             let allowed = self.0.iter().find(|(one, _)| one.identity == identity);
-            let Some((_, allowance)) = allowed else {
+            let Some((one, allowance)) = allowed else {
                 return Err(Refused::NotAccepted(format!(
                     "sessions of this service may not lead through the middlebox {identity} ({hop})"
                 )));
@@ -102,6 +107,20 @@ impl AllowedMiddleboxes {
                         identity.short()
                     )));
                 }
+            }
+            let by_name = |context: &str| {
+                let numbered = (1u8..).zip(layout.names());
+                let mut right = numbered.filter(|(_, name)| *name == context);
+                right.next().map_or(Right::None, |(number, _)| path.right(number, hop))
+            };
+            if one.required && !allowance.is_covered(layout.strategy, by_name) {
+                return Err(Refused::NotAccepted(format!(
+                    "this service requires that middlebox {} ({hop}) is granted all of `{}`; `levada http` \
+                     grants that with --strategy {}",
+                    identity.short(),
+                    one.allow,
+                    allowance.full_strategy().map_or("", Strategy::name)
+                )));
             }
         }
         let absent = |(one, _): &&(AllowedMiddlebox, Allowance)| {

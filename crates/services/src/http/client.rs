@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use levada_client::ClientError;
 use levada_core::wire::Reason;
 use levada_session::StreamError;
+use levada_session::contexts::{ContextError, PathError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::sleep;
@@ -34,13 +35,23 @@ pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
 const CONNECTIONS: usize = 256;
 /// How long a local client may take to send a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// The code of the ALERT of a party whose policy refuses something.
+const REFUSED: u8 = 2;
 /// The pause after an accept that failed, for example for lack of files.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How the local origin presents itself to its clients.
+#[derive(Clone, Debug, Default)]
+pub struct LocalOptions {
+    /// The names of the middleboxes, the first next to this side, for the reasons of refusals.
+    pub middleboxes: Vec<String>,
+}
 
 /// What the local origin needs.
 pub struct Local {
     /// The values of Host that name this origin.
     hosts: Vec<String>,
+    options: LocalOptions,
     sessions: Sessions,
 }
 
@@ -52,13 +63,14 @@ impl Local {
     /// Those of the first session.
     pub async fn new(
         listener: &Listener,
+        options: LocalOptions,
         route: Route,
         report: Report,
     ) -> Result<Arc<Self>, ClientError> {
         let hosts = hosts(listener).map_err(ClientError::local)?;
         let sessions = Sessions::new(route, report);
         sessions.open_first().await?;
-        Ok(Arc::new(Self { hosts, sessions }))
+        Ok(Arc::new(Self { hosts, options, sessions }))
     }
 
     /// Serves connections; never returns.
@@ -112,9 +124,7 @@ impl Local {
         let last = refused.is_some() || request.headers().contains_key(header::TRANSFER_ENCODING);
         let mut response = match refused {
             Some(refused) => refused.map(Either::Right),
-            None => self.exchange(request).await.unwrap_or_else(|text| {
-                own_response(StatusCode::BAD_GATEWAY, &text).map(Either::Right)
-            }),
+            None => self.exchange(request).await,
         };
         if last {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -149,16 +159,13 @@ impl Local {
         None
     }
 
-    async fn exchange(
-        self: Arc<Self>,
-        request: Request<RequestBody>,
-    ) -> Result<Response<LocalBody>, String> {
+    async fn exchange(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let (respond, response) = oneshot::channel();
         let call = Call::new(request, respond);
         // A task of its own: a session must get to the end of the exchange also if the local client goes away.
         tokio::spawn(async move { self.run(call).await });
-        let ended = || "the exchange was cut off".to_owned();
-        response.await.unwrap_or_else(|_| Err(ended()))
+        let cut_off = || bad_gateway("the exchange was cut off").map(Either::Right);
+        response.await.unwrap_or_else(|_| cut_off())
     }
 
     /// Runs one exchange.
@@ -175,12 +182,12 @@ impl Local {
                     Ok(()) => exchange::wait_for_end(&mut receive).await,
                     Err(error) => {
                         tracing::debug!(%error, "an exchange failed");
-                        call.fail(describe(&error));
+                        call.fail(bad_gateway(&describe(&error)));
                     }
                 }
                 drop(permit);
             }
-            Err(error) => call.fail(error.to_string()),
+            Err(error) => call.fail(bad_gateway(&error.to_string())),
         }
     }
 
@@ -190,22 +197,39 @@ impl Local {
             let Err(error) = call.converse_over(&used.session).await else {
                 return self.sessions.keep(used).await;
             };
-            let again = used.kept && call.may_repeat(&error);
+            let refused = self.refused_by(&error);
+            let again = used.kept && refused.is_none() && call.may_repeat(&error);
             self.sessions.failed(used, error.to_string());
             if !again {
-                return call.fail(describe(&error));
+                return call.fail(refused.unwrap_or_else(|| bad_gateway(&describe(&error))));
             }
             used = match self.sessions.new_path().await {
                 Ok(used) => used,
-                Err(error) => return call.fail(error.to_string()),
+                Err(error) => return call.fail(bad_gateway(&error.to_string())),
             };
         }
+    }
+
+    /// Returns the response to a request that a middlebox has refused by its policy.
+    fn refused_by(&self, error: &ExchangeError) -> Option<Response<String>> {
+        let ExchangeError::Path(PathError::Context(ContextError::Alert { code: REFUSED, hop })) =
+            error
+        else {
+            return None;
+        };
+        let name = self.options.middleboxes.get(usize::from(*hop).checked_sub(1)?)?;
+        let text = format!("the middlebox {name} ({hop}) refuses this request");
+        Some(own_response(StatusCode::FORBIDDEN, &text))
     }
 
     /// Ends the sessions.
     pub async fn close(&self) {
         self.sessions.close().await;
     }
+}
+
+fn bad_gateway(text: &str) -> Response<String> {
+    own_response(StatusCode::BAD_GATEWAY, text)
 }
 
 /// The values of Host that name the origin at `listener`.

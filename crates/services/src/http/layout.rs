@@ -22,7 +22,7 @@ pub enum Strategy {
 /// The name of the context of trailers, which a path may have with each strategy.
 pub const TRAILERS: &str = "trailers";
 
-const ONE: &[(&str, Purpose)] = &[("exchange", Purpose::Other)];
+pub(super) const ONE: &[(&str, Purpose)] = &[("exchange", Purpose::Other)];
 pub(super) const FOUR: &[(&str, Purpose)] = &[
     ("request-head", Purpose::RequestHead),
     ("request-body", Purpose::RequestBody),

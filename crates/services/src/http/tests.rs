@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::client::{Local, Route};
+use super::client::{Local, LocalOptions, Route};
 use crate::forward::Listener;
 
 /// How long anything may take.
@@ -26,7 +26,8 @@ async fn local_origin(route: Route) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let listener = Listener::Tcp(listener);
-    let local = Local::new(&listener, route, Arc::new(|_| ())).await.unwrap();
+    let local =
+        Local::new(&listener, LocalOptions::default(), route, Arc::new(|_| ())).await.unwrap();
     tokio::spawn(local.serve(listener));
     address
 }

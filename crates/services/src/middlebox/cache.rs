@@ -6,7 +6,6 @@ mod directives;
 mod inspector;
 mod receiving;
 mod request;
-mod rights;
 mod rules;
 mod store;
 

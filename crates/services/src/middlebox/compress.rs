@@ -7,9 +7,9 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose, Right};
+use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
 
-use super::{Granted, Line};
+use super::{Granted, Line, Need};
 use crate::http::{MAX_HEAD, RequestHead};
 use head::{Plan, accepts_gzip};
 
@@ -129,24 +129,9 @@ impl Inspector for Compress {
 
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
-        let needed = [
-            (Purpose::RequestHead, Right::Read, "request-head=r"),
-            (Purpose::ResponseHead, Right::Write, "response-head=rw"),
-            (Purpose::ResponseBody, Right::Write, "response-body=rw"),
-        ];
-        let missing =
-            needed.iter().filter(|(purpose, right, _)| self.granted.right(*purpose) < *right);
-        let mut missing: Vec<&str> = missing.map(|(_, _, grant)| *grant).collect();
-        // Some of the fields that it depends on stand elsewhere.
-        if path.contexts.iter().any(|context| context.purpose == Purpose::Fields) {
-            missing.push("whole heads");
-        }
-        if !missing.is_empty() {
+        if let Err(reason) = Need::COMPRESS.check_granted(&self.granted) {
             self.disabled = true;
-            let missing = missing.join(",");
-            (self.line)(format!(
-                "compress: nothing is compressed in this session: it does not grant {missing}"
-            ));
+            (self.line)(format!("compress: nothing is compressed in this session: {reason}"));
         }
     }
 

@@ -3,6 +3,7 @@
 use levada_session::contexts::Inspector;
 use regex_lite::Regex;
 
+use super::needs::Need;
 use super::{AddField, Cache, CacheInspector, Chain, Compress, Filter, Line, Log, MakeInspector};
 
 /// What a middlebox does: the options of `levada middlebox`, and of `[middlebox]` in the configuration of a node.
@@ -16,9 +17,23 @@ pub struct Plugins {
     pub compress: bool,
     /// Store responses in a cache of so many bytes; [`parse_size`] reads them.
     pub cache: Option<usize>,
+    /// Carry sessions that do not grant what the others need, too, without their work.
+    pub lenient: bool,
 }
 
 impl Plugins {
+    /// Returns what a session must grant so that every plug-in can do its work.
+    pub fn needs(&self) -> Vec<Need> {
+        let all = [
+            (!self.block.is_empty(), Need::BLOCK),
+            (!self.add_response.is_empty(), Need::ADD_RESPONSE),
+            (self.compress, Need::COMPRESS),
+            (self.cache.is_some(), Need::CACHE),
+        ];
+        let used = all.into_iter().filter(|(is_used, _)| *is_used && !self.lenient);
+        used.map(|(_, need)| need).collect()
+    }
+
     /// Makes the inspector of each session, whose logs go to `line`. All sessions share one cache.
     pub fn inspectors(self, line: Line) -> MakeInspector {
         let cache = self.cache.map(Cache::new);

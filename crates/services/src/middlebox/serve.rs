@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::limit::{Entry, SourceLimit};
+use super::needs::Need;
 
 /// Sessions at a time, and those of one source.
 const SESSIONS: [usize; 2] = [1024, 256];
@@ -30,6 +31,8 @@ pub struct Policy {
     pub next: Vec<String>,
     /// The servers; none: any server behind a listed address.
     pub servers: Vec<Identity>,
+    /// What each session must grant to this middlebox.
+    pub needs: Vec<Need>,
 }
 
 impl Policy {
@@ -42,7 +45,7 @@ impl Policy {
         if !self.servers.is_empty() && !self.servers.contains(&server) {
             return Err(format!("{server} is not a listed server"));
         }
-        Ok(())
+        self.needs.iter().try_for_each(|need| need.check(path, hop))
     }
 }
 

@@ -19,8 +19,8 @@ use crate::http::layout::Kind;
 /// A response of the origin, or one that this side made.
 pub(super) type LocalBody = Either<ChannelBody, String>;
 
-/// Where the response goes, or why there is none.
-pub(super) type Respond = oneshot::Sender<Result<Response<LocalBody>, String>>;
+/// Where the response goes.
+pub(super) type Respond = oneshot::Sender<Response<LocalBody>>;
 
 /// A request, and where its response goes.
 pub(super) struct Call {
@@ -79,10 +79,10 @@ impl Call {
         ended && !self.answered && !self.body.touched && self.head.method.is_idempotent()
     }
 
-    /// Gives the local client the reason why there is no response, unless one has begun.
-    pub(super) fn fail(&mut self, text: String) {
+    /// Gives the local client a response of this side, unless that of the origin has begun.
+    pub(super) fn fail(&mut self, response: Response<String>) {
         if let Some(respond) = self.respond.take() {
-            let _ = respond.send(Err(text));
+            let _ = respond.send(response.map(Either::Right));
         }
     }
 }
@@ -147,7 +147,7 @@ async fn pass_response(
     *response.status_mut() = head.status;
     *response.headers_mut() = head.fields;
     if let Some(respond) = respond.take() {
-        let _ = respond.send(Ok(response));
+        let _ = respond.send(response);
     }
     if incoming.is_over() {
         return Ok(());

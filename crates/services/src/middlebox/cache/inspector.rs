@@ -10,11 +10,10 @@ use levada_session::contexts::{Action, AnswerPart, Direction, Inspector, Path, P
 
 use super::receiving::Receiving;
 use super::request::{Missed, Passing, Request, absent_head, stored_head};
-use super::rights::check_rights;
 use super::rules::{RequestRules, invalidates};
 use super::store::{Cache, Realm, Target};
 use crate::http::{MAX_HEAD, RequestHead};
-use crate::middlebox::{Granted, Line};
+use crate::middlebox::{Granted, Line, Need};
 
 /// Bytes of a body in one part of an answer.
 const PART: usize = 64 * 1024;
@@ -226,7 +225,7 @@ impl Inspector for CacheInspector {
     fn granted(&mut self, path: &Path, hop: u8) {
         self.granted = Granted::new(path, hop);
         self.server = Some(path.server.identity);
-        if let Err(reason) = check_rights(&self.granted) {
+        if let Err(reason) = Need::CACHE.check_granted(&self.granted) {
             self.disable(&reason);
         }
     }

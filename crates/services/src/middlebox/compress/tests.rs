@@ -1,6 +1,8 @@
 use std::io::Read;
 use std::sync::Arc;
 
+use levada_session::contexts::Right;
+
 use super::*;
 
 const TEXT: &str = "200\r\ncontent-type: text/html; charset=utf-8\r\n";

@@ -176,17 +176,3 @@ fn a_head_that_has_passed_in_part_is_not_answered_here() {
     session.requests = 2;
     assert!(session.answer(STRONG, "again", true).contains("stored, 5 B"));
 }
-
-#[test]
-fn missing_rights_are_named() {
-    let missing = |rights: &[(Purpose, Right)]| check_rights(&Granted(rights.into())).unwrap_err();
-    let mut rights = PURPOSES.map(|purpose| (purpose, Right::Write)).to_vec();
-    assert_eq!(check_rights(&Granted(rights.clone())), Ok(()));
-    rights[1].1 = Right::Read;
-    rights[3].1 = Right::None;
-    rights.push((Purpose::Trailers, Right::None));
-    let text = "the session does not grant request-body=rw,response-body=rw,trailers=r";
-    assert_eq!(missing(&rights), text);
-    rights.push((Purpose::Fields, Right::Write));
-    assert!(missing(&rights).contains("context 6 is no whole head or body"));
-}
