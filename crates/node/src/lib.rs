@@ -12,7 +12,6 @@ mod dispatch;
 mod error;
 mod forwards;
 mod granted;
-mod half_open;
 mod http;
 mod limiter;
 mod listen;

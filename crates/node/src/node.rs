@@ -12,15 +12,14 @@ use levada_client::home::Home;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
 use levada_services::swarm::Shares;
-use levada_session::Budget;
 use levada_session::contexts::ServerPaths;
+use levada_session::{Budget, HalfOpen};
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
 use crate::config::Limits;
 use crate::connections::Connections;
 use crate::forwards::Forwards;
-use crate::half_open::HalfOpen;
 use crate::limiter::Limiter;
 use crate::listen::handed_out;
 use crate::live::RunningSessions;
@@ -106,6 +105,11 @@ impl Node {
             current.get_or_insert(ending);
             is_first
         });
+    }
+
+    /// Updates the gauge of unfinished handshakes.
+    pub(crate) fn count_half_open(&self) {
+        self.metrics.half_open.set(i64::try_from(self.half_open.count()).unwrap_or(i64::MAX));
     }
 
     /// Discards all TLS sessions, because the policy has changed and a resumption calls no verifier.

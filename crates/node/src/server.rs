@@ -9,12 +9,11 @@ use levada_channel::Options;
 use levada_core::source_of;
 use levada_core::wire::Reason;
 use levada_session::contexts::{PathError, PathSession};
-use levada_session::{Connection, SessionError, first_record};
+use levada_session::{Connection, Evicted, HalfOpenEntry, SessionError, first_record};
 use levada_transport::quic::{Endpoint, QuicListener};
 use levada_transport::{Tcp, Transport, return_free_memory};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -108,9 +107,9 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
 }
 
 fn spawn_handshake(node: &Arc<Node>, stream: Box<dyn Transport>, address: SocketAddr) {
-    let (number, evicted) = node.half_open.insert();
-    tokio::spawn(handshake(node.clone(), stream, address, number, evicted));
-    node.metrics.half_open.set(node.half_open.count());
+    let (entry, evicted) = node.half_open.enter(source_of(address.ip()));
+    tokio::spawn(handshake(node.clone(), stream, address, entry, evicted));
+    node.count_half_open();
 }
 
 /// Performs one handshake, and spawns a task that serves the connection.
@@ -118,18 +117,18 @@ async fn handshake(
     node: Arc<Node>,
     stream: Box<dyn Transport>,
     address: SocketAddr,
-    number: u64,
-    evicted: oneshot::Receiver<()>,
+    entry: HalfOpenEntry,
+    evicted: Evicted,
 ) {
-    let source = source_of(address.ip());
+    let source = entry.source();
     let result = tokio::select! {
         // A handshake that finishes at the moment of its eviction counts as finished.
         biased;
-        result = accept(&node, stream, source, number) => result,
-        _ = evicted => return,
+        result = accept(&node, stream, &entry) => result,
+        () = evicted.wait() => return,
     };
-    node.half_open.remove(number);
-    node.metrics.half_open.set(node.half_open.count());
+    drop(entry);
+    node.count_half_open();
     match result {
         Ok(Accepted::Channel(connection)) => {
             node.metrics.handshakes(connection.resumed()).inc();
@@ -149,11 +148,10 @@ async fn handshake(
 async fn accept(
     node: &Node,
     stream: Box<dyn Transport>,
-    source: IpAddr,
-    number: u64,
+    entry: &HalfOpenEntry,
 ) -> Result<Accepted, AcceptError> {
-    let incoming = first_record(stream).await?.bounded(&node.unproved, source);
-    node.half_open.mark_active(number);
+    let incoming = first_record(stream).await?.bounded(&node.unproved, entry.source());
+    entry.mark_active();
     if incoming.is_path() {
         return Ok(Accepted::Path(incoming.accept_path(node.paths.clone()).await?));
     }

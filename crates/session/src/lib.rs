@@ -6,6 +6,7 @@ mod connection;
 pub mod contexts;
 mod driver;
 mod error;
+mod half_open;
 mod pacer;
 mod rate;
 mod shared;
@@ -15,6 +16,7 @@ pub mod testing;
 pub use budget::Budget;
 pub use connection::{Connection, Incoming, accept, connect, first_record};
 pub use error::{SessionError, StreamError};
+pub use half_open::{Evicted, HalfOpen, HalfOpenEntry};
 pub use levada_channel::{
     Class, ClientConfig, Close, Error as ChannelError, Options, ServerConfig,
 };

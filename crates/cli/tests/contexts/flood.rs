@@ -77,7 +77,7 @@ fn sessions_open_beside_first_flights_that_never_end() {
     let (http, [first, second], node) = parties.run();
     let floods = [first.host_port(), second.host_port(), &node.address()]
         .map(|target| Flood::at(target, 300));
-    // A middlebox has 64 handshakes for one address, and a node 256 in all.
+    // Each party has 256 unfinished handshakes.
     eventually("each party refuses some", || floods.iter().all(|flood| flood.closed() >= 44));
     let target = format!("{}@{}/web", parties.node.identity(), node.address());
     let vias = [

@@ -48,7 +48,7 @@ impl SourceLimit {
 /// One that is open.
 pub(super) struct Entry {
     limit: Arc<SourceLimit>,
-    pub(super) source: IpAddr,
+    source: IpAddr,
 }
 
 impl Drop for Entry {

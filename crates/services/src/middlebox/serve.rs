@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use levada_core::{Identity, SecretKey, source_of};
 use levada_session::contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
+use levada_session::{Evicted, HalfOpen, HalfOpenEntry};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::limit::{Entry, SourceLimit};
+use super::limit::SourceLimit;
 use super::needs::Need;
 
 /// Sessions at a time, and those of one source.
 const SESSIONS: [usize; 2] = [1024, 256];
-/// Handshakes at a time, and those of one source. They do not use up sessions: a handshake that is never finished lasts 10 s.
-const HANDSHAKES: [usize; 2] = [256, 64];
+/// Unfinished handshakes at a time. They do not use up sessions.
+const HANDSHAKES: usize = 256;
 /// How long the next party may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay before the next attempt to accept, after a failure such as a lack of file descriptors.
@@ -65,7 +66,8 @@ pub struct Middlebox {
     setup: HopSetup,
     inspector: MakeInspector,
     sessions: Arc<SourceLimit>,
-    handshakes: Arc<SourceLimit>,
+    handshakes: HalfOpen,
+    most_handshakes: usize,
 }
 
 impl Middlebox {
@@ -82,16 +84,23 @@ impl Middlebox {
             tickets: Arc::new(HopTickets::new(lifetime)),
             policy: Arc::new(move |path, hop| policy.check(path, hop)),
         };
-        Self::with_limits(setup, inspector, [SESSIONS, HANDSHAKES])
+        Self::with_limits(setup, inspector, SESSIONS, HANDSHAKES)
     }
 
     fn with_limits(
         setup: HopSetup,
         inspector: MakeInspector,
-        [sessions, handshakes]: [[usize; 2]; 2],
+        sessions: [usize; 2],
+        most_handshakes: usize,
     ) -> Arc<Self> {
-        let (sessions, handshakes) = (SourceLimit::new(sessions), SourceLimit::new(handshakes));
-        Arc::new(Self { setup, inspector, sessions, handshakes })
+        let sessions = SourceLimit::new(sessions);
+        Arc::new(Self {
+            setup,
+            inspector,
+            sessions,
+            handshakes: HalfOpen::default(),
+            most_handshakes,
+        })
     }
 
     /// Carries the sessions of every client that connects to `listener`, until `stop`; then no further ones, and returns when the
@@ -122,18 +131,18 @@ impl Middlebox {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::debug!(%error, "could not accept a connection");
+                    self.handshakes.evict();
                     sleep(ACCEPT_RETRY).await;
                     continue;
                 }
             };
+            self.handshakes.make_room(self.most_handshakes).await;
             let source = source_of(address.ip());
-            let Some(handshake) = self.handshakes.enter(source) else {
-                tracing::debug!(%source, "too many handshakes");
-                continue;
-            };
+            let (handshake, evicted) = self.handshakes.enter(source);
             let (middlebox, failed) = (self.clone(), failed.clone());
             tasks.spawn(async move {
-                if let Err(error) = middlebox.carry(stream, handshake).await {
+                if let Err(error) = middlebox.carry_unless_evicted(stream, handshake, evicted).await
+                {
                     failed(source, &error);
                 }
             });
@@ -145,16 +154,35 @@ impl Middlebox {
         self.sessions.count()
     }
 
-    async fn carry(&self, stream: TcpStream, handshake: Entry) -> Result<(), PathError> {
+    async fn carry_unless_evicted(
+        &self,
+        stream: TcpStream,
+        handshake: HalfOpenEntry,
+        evicted: Evicted,
+    ) -> Result<(), PathError> {
+        tokio::select! {
+            // A handshake that finishes at the moment of its eviction counts as finished.
+            biased;
+            carried = self.carry(stream, handshake) => carried,
+            () = evicted.wait() => Ok(()),
+        }
+    }
+
+    async fn carry(&self, stream: TcpStream, handshake: HalfOpenEntry) -> Result<(), PathError> {
+        let handshake = Arc::new(handshake);
         let client = Box::new(Tcp::new(stream)?);
         let middle = Relay::new(self.setup.clone(), (self.inspector)(), Instant::now());
+        let begun = Arc::downgrade(&handshake);
         let dial = |path: Path, hop: u8| async move {
+            if let Some(handshake) = begun.upgrade() {
+                handshake.mark_active();
+            }
             let next = connect_tcp(&path.after(hop).address, DIAL_TIMEOUT).await?;
             Ok(Box::new(next) as Box<dyn levada_transport::Transport>)
         };
         let mut session = None;
         let admit = || {
-            session = self.sessions.enter(handshake.source);
+            session = self.sessions.enter(handshake.source());
             drop(handshake);
             session.is_some()
         };
@@ -179,23 +207,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn handshakes_of_a_source_have_a_limit_and_are_no_sessions() {
+    async fn silent_connections_do_not_keep_a_middlebox_from_others() {
         let setup = HopSetup {
             key: Arc::new(SecretKey::generate(&SystemRandom).unwrap()),
             tickets: Arc::new(HopTickets::new(Duration::ZERO)),
             policy: Arc::new(|_, _| Ok(())),
         };
-        let middlebox =
-            Middlebox::with_limits(setup, Box::new(|| Box::new(Pass)), [[4, 4], [4, 2]]);
+        let middlebox = Middlebox::with_limits(setup, Box::new(|| Box::new(Pass)), [4, 4], 4);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve = middlebox.clone().serve(listener, std::future::pending(), trace_failures());
         let serving = tokio::spawn(serve);
-        let _silent = [(); 2].map(|()| std::net::TcpStream::connect(address).unwrap());
-        let mut third = TcpStream::connect(address).await.unwrap();
-        // It is closed: the others keep their places.
-        assert_eq!(third.read(&mut [0]).await.unwrap(), 0);
-        assert_eq!((middlebox.handshakes.count(), middlebox.sessions()), (2, 0));
+        let mut silent = Vec::new();
+        for _ in 0..4 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let _fifth = TcpStream::connect(address).await.unwrap();
+        // The oldest is closed in its favour, and the others stay.
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0);
+        assert_eq!((middlebox.handshakes.count(), middlebox.sessions()), (4, 0));
+        let kept = silent[1].try_read(&mut [0]).unwrap_err();
+        assert_eq!(kept.kind(), std::io::ErrorKind::WouldBlock);
         serving.abort();
     }
 }
