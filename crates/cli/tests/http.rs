@@ -31,9 +31,14 @@ impl Parties {
 
     /// A node that offers the origin as `web`, and allows the middlebox what `keys` say.
     fn up(&self, keys: &str, required: bool) -> Node<'_> {
+        self.up_with("", keys, required)
+    }
+
+    /// The same, with further keys of the service.
+    fn up_with(&self, service: &str, keys: &str, required: bool) -> Node<'_> {
         let (address, hop) = (&self.origin.address, self.hop.identity());
         let text = format!(
-            "name = 'web'\ntype = 'http'\norigin = '{address}'\n\
+            "name = 'web'\ntype = 'http'\norigin = '{address}'\n{service}\n\
              [[middlebox]]\nidentity = '{hop}'\nrequired = {required}\n{keys}\n"
         );
         let file = self.node.path().join("web.toml");
@@ -159,6 +164,30 @@ fn requests_travel_over_an_ordinary_session() {
     let rebound = curl(&["--include", "--header", "Host: other.test", &http.address]);
     assert!(rebound.starts_with("HTTP/1.1 421"), "{rebound}");
     assert!(parties.origin.take().is_empty());
+}
+
+/// One identity must not choose what another one sees, or who it is taken for.
+#[test]
+fn an_origin_learns_about_clients_from_the_node_only() {
+    let parties = Parties::new();
+    let fields = ["X-Forwarded-Host: evil.test", "X_Forwarded_User: root", "X-Real-IP: 192.0.2.1"];
+    let sent: Vec<&str> = fields.iter().flat_map(|field| ["--header", field]).collect();
+    let names =
+        ["forwarded", "x-forwarded-user", "x-forwarded-host", "x_forwarded_user", "x-real-ip"];
+    let alice = parties.client.identity();
+    let named = format!("for=_{alice}");
+    for (keys, seen) in [
+        ("", [vec![], vec![], vec![], vec![], vec![]]),
+        ("trusted_fields = ['X-Real-IP']", [vec![], vec![], vec![], vec![], vec!["192.0.2.1"]]),
+        ("forwarded = true", [vec![named.as_str()], vec![alice.as_str()], vec![], vec![], vec![]]),
+    ] {
+        let node = parties.up_with(keys, "", false);
+        let http = parties.http(&node, &[]);
+        let url = format!("{}page", http.address);
+        assert_eq!(curl(&[&sent[..], &[&url]].concat()), "the page", "{}", http.log());
+        let requests = parties.origin.take();
+        assert_eq!(names.map(|name| requests[0].values(name)), seen, "{keys}");
+    }
 }
 
 #[test]

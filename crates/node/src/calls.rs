@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use levada_capability::Capability;
 use levada_client::{Client, ClientError};
+use levada_core::Identity;
 use levada_service::{CallError, CallFuture, Client as ServiceClient};
 use levada_session::Stream;
 
@@ -25,6 +26,10 @@ impl ServiceClient for Calls {
             // The stream keeps its connection open.
             Ok(running.stream)
         })
+    }
+
+    fn name_of(&self, identity: &Identity) -> Option<String> {
+        self.0.known().by_identity(identity).ok().flatten().map(|pin| pin.name)
     }
 }
 

@@ -20,6 +20,11 @@ pub trait Client: Send + Sync {
     /// # Errors
     /// [`CallError`] if the node cannot be reached or refuses.
     fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> CallFuture<'a, Stream>;
+
+    /// Returns the name that is pinned to an identity at the node.
+    fn name_of(&self, _identity: &Identity) -> Option<String> {
+        None
+    }
 }
 
 /// Why a call did not succeed.

@@ -8,6 +8,7 @@ mod body;
 mod carrier;
 pub mod client;
 mod exchange;
+mod forwarded;
 mod head;
 mod layout;
 mod message;

@@ -1,5 +1,6 @@
 //! The connection to the origin, at the server.
 
+use std::net::Ipv6Addr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hyper::body::Body;
@@ -12,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Duration, timeout};
 
 use super::body::ChannelBody;
+use super::forwarded::Forwarding;
 use super::head::{RequestHead, ResponseHead};
 
 /// How long the origin may take to accept a connection.
@@ -19,11 +21,40 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a kept connection may take to be ready for the next request, after the end of the last response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where the origin listens.
+/// Where the origin listens, and what it is told about clients.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     /// `host:port`.
-    pub(super) authority: String,
+    authority: String,
+    forwarding: Forwarding,
+    /// The name of the client, or its identity.
+    user: String,
+}
+
+impl Origin {
+    /// # Errors
+    /// A line that names the key and what is wrong.
+    pub(super) fn new(authority: String, forwarding: Forwarding) -> Result<Self, String> {
+        let is_authority = authority.rsplit_once(':').is_some_and(|(host, port)| {
+            let is_name =
+                host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+            let ip = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+            let is_ip = ip.is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
+            !host.is_empty() && (is_name || is_ip) && port.parse::<u16>().is_ok_and(|port| port > 0)
+        });
+        if !is_authority {
+            return Err(format!(
+                "`origin`: expected HOST:PORT, such as \"127.0.0.1:8080\", without `http://` and a path; \
+                 it is \"{authority}\""
+            ));
+        }
+        Ok(Self { authority, forwarding, user: String::new() })
+    }
+
+    /// The same origin, for one client: the pinned name of its identity, or the identity.
+    pub(super) fn for_user(&self, user: String) -> Self {
+        Self { user, ..self.clone() }
+    }
 }
 
 /// Why the origin did not answer.
@@ -141,7 +172,9 @@ impl OriginConnection<'_> {
         *request.uri_mut() = head.target;
         *request.headers_mut() = head.fields;
         let fields = request.headers_mut();
-        if let Ok(authority) = HeaderValue::from_str(&self.pool.origin.authority) {
+        let origin = &self.pool.origin;
+        origin.forwarding.apply(fields, &origin.user);
+        if let Ok(authority) = HeaderValue::from_str(&origin.authority) {
             fields.insert(header::HOST, authority);
         }
         if chunked {

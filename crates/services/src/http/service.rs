@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use levada_core::Params;
+use levada_core::{Identity, Params};
 use levada_service::{
-    AllowedMiddlebox, Audience, Definition, DefinitionError, PreparedPathRun, PreparedRun, Refused,
-    Service, ServiceType, check_none, definition_options,
+    AllowedMiddlebox, Audience, Client, Definition, DefinitionError, PreparedPathRun, PreparedRun,
+    Refused, Service, ServiceType, check_none, definition_options,
 };
 use levada_session::contexts::Path;
 use serde::Deserialize;
 
 use super::allowed::{AllowedMiddleboxes, MiddleboxOptions};
+use super::forwarded::Forwarding;
 use super::origin::Origin;
 use super::serve;
 
@@ -22,6 +23,10 @@ definition_options! {
         middlebox: Vec<MiddleboxOptions>,
         #[serde(default)]
         share: Share,
+        #[serde(default)]
+        trusted_fields: Vec<String>,
+        #[serde(default)]
+        forwarded: bool,
     }
 }
 
@@ -47,9 +52,9 @@ impl From<Share> for Option<Audience> {
 
 /// The type `http`.
 pub(crate) fn service_type() -> ServiceType {
-    ServiceType::new("http", |definition: &Definition, _, options: Options| {
+    ServiceType::new("http", |definition: &Definition, context, options: Options| {
         let name = || definition.name.clone();
-        let service = Http::new(options);
+        let service = Http::new(options, context.client.clone());
         service
             .map(|service| Arc::new(service) as _)
             .map_err(|message| DefinitionError::Option { name: name(), message })
@@ -60,17 +65,20 @@ struct Http {
     origin: Origin,
     middleboxes: AllowedMiddleboxes,
     share: Share,
+    names: Arc<dyn Client>,
 }
 
 impl Http {
-    fn new(options: Options) -> Result<Self, String> {
-        let port = options.origin.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-        if port.is_none() {
-            return Err("`origin`: expected host:port".to_owned());
+    fn new(options: Options, names: Arc<dyn Client>) -> Result<Self, String> {
+        let forwarding = Forwarding::new(&options.trusted_fields, options.forwarded)?;
+        if matches!(options.share, Share::All) && forwarding.varies() {
+            let text = "not with `trusted_fields` or `forwarded`, by which an answer for one client may \
+                        differ from that for another";
+            return Err(format!("`share = \"all\"`: {text}"));
         }
         let middleboxes = AllowedMiddleboxes::new(options.middlebox)?;
-        let origin = Origin { authority: options.origin };
-        Ok(Self { origin, middleboxes, share: options.share })
+        let origin = Origin::new(options.origin, forwarding)?;
+        Ok(Self { origin, middleboxes, share: options.share, names })
     }
 }
 
@@ -82,8 +90,9 @@ impl Service for Http {
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
         check_none(params)?;
         self.middleboxes.check_without()?;
-        let origin = self.origin.clone();
+        let (origin, names) = (self.origin.clone(), self.names.clone());
         Ok(PreparedRun::new(move |invocation, stream| {
+            let origin = origin.for_user(name_of(&*names, invocation.holder));
             serve::streams(origin, invocation.streams, stream)
         }))
     }
@@ -95,8 +104,16 @@ impl Service for Http {
     fn prepare_path(&self, params: &Params, path: &Path) -> Result<PreparedPathRun, Refused> {
         check_none(params)?;
         let layout = self.middleboxes.check(path)?;
-        let (origin, path) = (self.origin.clone(), path.clone());
-        let run = PreparedPathRun::new(move |session| serve::path(origin, path, session));
+        let (origin, names, path) = (self.origin.clone(), self.names.clone(), path.clone());
+        let run = PreparedPathRun::new(move |session| {
+            let origin = origin.for_user(name_of(&*names, session.peer()));
+            serve::path(origin, path, session)
+        });
         Ok(run.with_context_names(layout.names()).shared_with(self.share.into()))
     }
+}
+
+/// The name that is pinned to an identity, or the identity.
+fn name_of(names: &dyn Client, identity: Identity) -> String {
+    names.name_of(&identity).unwrap_or_else(|| identity.to_string())
 }

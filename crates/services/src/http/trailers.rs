@@ -3,6 +3,7 @@
 
 use hyper::header::{self, HeaderMap, HeaderName};
 
+use super::forwarded::is_trusted_by_origins;
 use super::head::{HeadError, put_fields, take_fields};
 
 /// Fields behind a body.
@@ -51,7 +52,9 @@ pub(super) fn may_be_trailer(name: &HeaderName) -> bool {
         header::VARY,
         header::WARNING,
     ];
-    !NEVER.contains(name) && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
+    !NEVER.contains(name)
+        && !matches!(name.as_str(), "keep-alive" | "proxy-connection")
+        && !is_trusted_by_origins(name)
 }
 
 /// The names that the field Trailer announces, without those that no trailer may have.

@@ -84,7 +84,7 @@ async fn origin() -> Origin {
             socket.write_all(answer).await.unwrap();
         }
     });
-    Origin { authority }
+    Origin::new(authority, Default::default()).unwrap()
 }
 
 #[tokio::test]
