@@ -1,6 +1,8 @@
 //! `levada http`, with real processes: over ordinary sessions and through middleboxes.
 
 mod origin;
+#[cfg(feature = "browser-tests")]
+mod sites;
 mod smuggling;
 
 use std::io::{BufRead, BufReader};
@@ -188,6 +190,36 @@ fn an_origin_learns_about_clients_from_the_node_only() {
         let requests = parties.origin.take();
         assert_eq!(names.map(|name| requests[0].values(name)), seen, "{keys}");
     }
+}
+
+/// What a browser would send for a page of another site. `sites` asks a real one.
+#[test]
+fn pages_of_other_sites_change_nothing() {
+    let parties = Parties::new();
+    let node = parties.up("", false);
+    let http = parties.http(&node, &[]);
+    let own = format!("Origin: http://{}", host_port(&http.address));
+    let (site, port) = host_port(&http.address).rsplit_once(':').unwrap();
+    assert!(site.starts_with("web--lv") && site.ends_with(".localhost"), "{site}");
+    for (field, status) in [
+        ("Sec-Fetch-Site: cross-site", "403"),
+        ("Sec-Fetch-Site: same-site", "403"),
+        ("Origin: http://evil.test", "403"),
+        ("Origin: null", "403"),
+        ("Sec-Fetch-Site: same-origin", "200"),
+        (own.as_str(), "200"),
+        ("A: b", "200"),
+    ] {
+        let answer = curl(&["--include", "--header", field, "--data", "a=b", &http.address]);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{field}: {answer}");
+        assert_eq!(parties.origin.take().len(), usize::from(status == "200"), "{field}");
+    }
+    let read = curl(&["--header", "Sec-Fetch-Site: cross-site", &http.address]);
+    assert_eq!(read, "the page");
+    // For programs that do not resolve such names.
+    let plain = format!("http://127.0.0.1:{port}/");
+    assert_eq!(curl(&[&plain]), "the page");
+    assert!(http.log().contains(&plain), "{}", http.log());
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub const SERVER_SHARE: &str = "levada/1 sshare";
 /// Hashed with a service and an audience: the realm of answers that caches may share.
 pub const REALM: &str = "levada/1 realm";
 
+/// Hashed with a node's identity and a service: the site of a local origin.
+pub const SITE: &str = "levada/1 site";
+
 /// Labels of the derivations in a session with middleboxes: `X` of `docs/protocol.md`.
 pub mod derive {
     /// a_i and z_i, of one middlebox.
@@ -125,6 +128,7 @@ pub const ALL: &[&str] = &[
     SERVER_BIND,
     SERVER_SHARE,
     REALM,
+    SITE,
     derive::BOX,
     derive::SERVER_HALF,
     derive::CLIENT_HALF,

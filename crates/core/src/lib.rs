@@ -32,7 +32,7 @@ pub use shell::shell_word;
 pub use signature::{BadSignature, Signature};
 pub use source::source_of;
 pub use succession::{Succession, SuccessionError};
-pub use text::{TextError, decode_text, encode_text};
+pub use text::{TextError, base32, decode_text, encode_text};
 
 /// The lowest and the highest version of the protocol inside a channel that this build speaks.
 /// Version 2 adds further streams of a session, which either side may open. Version 3 adds a request and start in one

@@ -45,6 +45,11 @@ fn checksum(prefix: &str, bytes: &[u8]) -> [u8; CHECKSUM_LEN] {
     [digest[0], digest[1], digest[2], digest[3]]
 }
 
+/// Bytes in base32 (RFC 4648, lower case, no padding).
+pub fn base32(bytes: &[u8]) -> String {
+    BASE32.encode(bytes)
+}
+
 /// `prefix` followed by `bytes` and their checksum in base32.
 pub fn encode_text(prefix: &str, bytes: &[u8]) -> String {
     let mut payload = Zeroizing::new(bytes.to_vec());

@@ -13,7 +13,7 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_client::{Client, ClientError, Target};
 use levada_services::forward::{Address, Listener};
-use levada_services::http::client::{Local, LocalOptions};
+use levada_services::http::client::{Local, LocalOptions, site};
 use levada_services::http::{Strategy, contexts};
 use levada_session::contexts::Context;
 use tokio::net::TcpListener;
@@ -112,24 +112,32 @@ pub async fn run(arguments: Arguments) -> Outcome {
         required::check_listed(listed, &service, &hops)?;
     }
     let listener = listen(&arguments).await?;
-    let address = match &listener {
-        Listener::Tcp(_) => format!("http://{}/", listener.address()),
-        Listener::Unix(..) => listener.address(),
-    };
+    let site = site(&service, &arguments.at.node, &target.identity);
     let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
     let middleboxes: Vec<String> = vias.iter().map(|via| via.node.clone()).collect();
     let names = (arguments.at.node.clone(), middleboxes.clone());
     let found = Mutex::new((target, hops));
     let parties = Parties { client: client.clone(), service, names, contexts, found };
-    let options = LocalOptions { middleboxes };
+    let options = LocalOptions { site: Some(site), middleboxes };
     let report = events::report(arguments.json);
     let local = Local::new(&listener, options, route(parties), report).await?;
     for (via, hop) in vias.iter().zip(&shown) {
         let grants = if via.grants.is_empty() { "nothing" } else { &via.grants };
         note(format_args!("through {hop}, which may see {grants}"));
     }
+    let plain_address = match &listener {
+        Listener::Tcp(_) => format!("http://{}/", listener.address()),
+        Listener::Unix(..) => listener.address(),
+    };
+    let address = match &listener {
+        Listener::Tcp(_) => format!("http://{}/", local.host()),
+        Listener::Unix(..) => plain_address.clone(),
+    };
+    if address != plain_address {
+        note(format_args!("for programs that do not resolve names of localhost: {plain_address}"));
+    }
     match arguments.json {
-        true => events::listening(&address)?,
+        true => events::listening(&address, &plain_address)?,
         false => data(plain(&address))?,
     }
     let mut signals = Signals::new()?;

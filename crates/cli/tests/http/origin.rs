@@ -137,6 +137,11 @@ fn answer(
             let head = format!("HTTP/1.1 302 Found\r\nLocation: http://{host}/page\r\n");
             write(out, &format!("{head}Set-Cookie: a=b; Secure\r\nContent-Length: 0\r\n\r\n"))
         }
+        "/login" => {
+            let cookie = "session=secret; Domain=localhost; HttpOnly; SameSite=Strict";
+            let head = format!("HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\n");
+            write(out, &format!("{head}Content-Length: 2\r\n\r\nin"))
+        }
         // The length of the body, chunked, and again as a trailer.
         "/sum" => {
             let length = request.body.len().to_string();
@@ -244,7 +249,9 @@ pub struct RawClient<S>(pub S);
 impl RawClient<TcpStream> {
     /// `address` is that of the local origin: `http://HOST:PORT/`.
     pub fn new(address: &str) -> Self {
-        let stream = TcpStream::connect(host_port(address)).unwrap();
+        // getaddrinfo(3) does not resolve names of localhost.
+        let (_, port) = host_port(address).rsplit_once(':').unwrap();
+        let stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
         stream.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
         Self(stream)
     }

@@ -2,6 +2,7 @@
 
 mod call;
 mod sessions;
+mod site;
 
 use std::convert::Infallible;
 use std::io;
@@ -30,6 +31,8 @@ use crate::forward::Listener;
 use call::{Call, LocalBody};
 use sessions::{Exchange, Sessions, UsedPath};
 pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
+use site::is_forged;
+pub use site::site;
 
 /// Local connections at a time.
 const CONNECTIONS: usize = 256;
@@ -43,6 +46,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How the local origin presents itself to its clients.
 #[derive(Clone, Debug, Default)]
 pub struct LocalOptions {
+    /// The host name of the service on this machine, as [`site`] makes it.
+    pub site: Option<String>,
     /// The names of the middleboxes, the first next to this side, for the reasons of refusals.
     pub middleboxes: Vec<String>,
 }
@@ -67,10 +72,15 @@ impl Local {
         route: Route,
         report: Report,
     ) -> Result<Arc<Self>, ClientError> {
-        let hosts = hosts(listener).map_err(ClientError::local)?;
+        let hosts = hosts(listener, options.site.as_deref()).map_err(ClientError::local)?;
         let sessions = Sessions::new(route, report);
         sessions.open_first().await?;
         Ok(Arc::new(Self { hosts, options, sessions }))
+    }
+
+    /// The value of Host that is shown to people.
+    pub fn host(&self) -> &str {
+        &self.hosts[0]
     }
 
     /// Serves connections; never returns.
@@ -141,6 +151,10 @@ impl Local {
         if !own || hosts.next().is_some() {
             let text = format!("this is {}, and not what the field Host names", self.hosts[0]);
             return Some(own_response(StatusCode::MISDIRECTED_REQUEST, &text));
+        }
+        if is_forged(request, host) {
+            let text = format!("a page of another site may only read from {}", self.hosts[0]);
+            return Some(own_response(StatusCode::FORBIDDEN, &text));
         }
         if request.method() == Method::CONNECT || request.uri().authority().is_some() {
             return Some(own_response(StatusCode::BAD_REQUEST, "this is no proxy"));
@@ -232,8 +246,8 @@ fn bad_gateway(text: &str) -> Response<String> {
     own_response(StatusCode::BAD_GATEWAY, text)
 }
 
-/// The values of Host that name the origin at `listener`.
-fn hosts(listener: &Listener) -> io::Result<Vec<String>> {
+/// The values of Host that name the origin at `listener`: first that of its site, if it can be reached there.
+fn hosts(listener: &Listener, site: Option<&str>) -> io::Result<Vec<String>> {
     let Listener::Tcp(listener) = listener else { return Ok(vec!["localhost".to_owned()]) };
     let address = listener.local_addr()?;
     let port = address.port();
@@ -244,6 +258,11 @@ fn hosts(listener: &Listener) -> io::Result<Vec<String>> {
             std::net::IpAddr::V4(ip) => ip.to_string(),
         };
         hosts.extend([ip, "localhost".to_owned()]);
+    }
+    if let Some(site) = site {
+        let at = if address.ip().is_loopback() { 0 } else { hosts.len() };
+        hosts.insert(at, format!("{site}:{port}"));
+        hosts.extend((port == 80).then(|| site.to_owned()));
     }
     Ok(hosts)
 }

@@ -19,9 +19,9 @@ pub fn report(json: bool) -> Report {
     })
 }
 
-/// The local origin is ready.
-pub fn listening(address: &str) -> Result<(), Failure> {
-    output::json(json!({ "event": "listening", "address": address }))
+/// The local origin is ready. `plain` is its address without a name that has to be resolved.
+pub fn listening(address: &str, plain: &str) -> Result<(), Failure> {
+    output::json(json!({ "event": "listening", "address": address, "plain_address": plain }))
 }
 
 fn describe(event: &SessionEvent) -> Value {
