@@ -5,11 +5,12 @@ mod origin;
 mod sites;
 mod smuggling;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -190,6 +191,36 @@ fn an_origin_learns_about_clients_from_the_node_only() {
         let requests = parties.origin.take();
         assert_eq!(names.map(|name| requests[0].values(name)), seen, "{keys}");
     }
+}
+
+#[test]
+fn slow_local_clients_do_not_keep_others_from_the_origin() {
+    let parties = Parties::new();
+    let node = parties.up("allow = 'request-head=r'", false);
+    let (_middlebox, via) = parties.middlebox(&node, "request-head=r");
+    let http = parties.http(&node, &["--via", &via]);
+    let host = host_port(&http.address);
+    let head = format!("POST /sum HTTP/1.1\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    // As many as there are sessions. They begin a body, and send no more.
+    let mut slow: Vec<_> = (0..6).map(|_| RawClient::new(&http.address)).collect();
+    slow.iter_mut().for_each(|client| client.send(format!("{head}1\r\na\r\n")));
+    let ask = |_| {
+        let address = http.address.clone();
+        std::thread::spawn(move || curl(&[&address]))
+    };
+    let others: Vec<_> = (0..6).map(ask).collect();
+    others.into_iter().for_each(|one| assert_eq!(one.join().unwrap(), "the page"));
+    let ended = slow.iter_mut().any(|client| {
+        client.0.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let mut answer = [0; 12];
+        client.0.read_exact(&mut answer).is_ok_and(|()| answer == *b"HTTP/1.1 408")
+    });
+    assert!(ended, "no slow exchange was ended");
+
+    // More than there are places, without a request.
+    let silent: Vec<_> = (0..300).map(|_| RawClient::new(&http.address)).collect();
+    assert_eq!(curl(&[&http.address]), "the page");
+    drop(silent);
 }
 
 /// What a browser would send for a page of another site. `sites` asks a real one.

@@ -8,6 +8,8 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderMap;
 use tokio::sync::mpsc;
 
+use super::client::Pace;
+
 /// Parts that may wait for the reader of a body.
 const PARTS: usize = 4;
 
@@ -24,28 +26,48 @@ pub struct ChannelBody {
 }
 
 /// The other end of a [`ChannelBody`].
-pub(super) struct BodySender(mpsc::Sender<Part>);
+pub(super) struct BodySender {
+    parts: mpsc::Sender<Part>,
+    /// Notes when the reader lets it wait.
+    pace: Option<Pace>,
+}
 
 /// A body and its sender.
 pub(super) fn channel() -> (BodySender, ChannelBody) {
     let (sender, receiver) = mpsc::channel(PARTS);
-    (BodySender(sender), ChannelBody { parts: Some(receiver) })
+    (BodySender { parts: sender, pace: None }, ChannelBody { parts: Some(receiver) })
 }
 
 impl BodySender {
+    /// The same sender, whose waits for the reader are those of `pace`.
+    pub(super) fn with_pace(self, pace: Pace) -> Self {
+        Self { pace: Some(pace), ..self }
+    }
+
     /// Sends a part; false if no reader is left.
     pub(super) async fn send(&self, data: Vec<u8>) -> bool {
-        data.is_empty() || self.0.send(Part::Data(data.into())).await.is_ok()
+        if data.is_empty() {
+            return true;
+        }
+        if let Some(pace) = self.pace.as_ref().filter(|_| self.parts.capacity() == 0) {
+            pace.wait();
+        }
+        let length = data.len();
+        let sent = self.parts.send(Part::Data(data.into())).await.is_ok();
+        if let Some(pace) = &self.pace {
+            pace.advance(length);
+        }
+        sent
     }
 
     /// Waits until no reader is left.
     pub(super) async fn closed(&self) {
-        self.0.closed().await;
+        self.parts.closed().await;
     }
 
     /// Ends the body. Without this, it is cut off.
     pub(super) async fn end(self, trailers: HeaderMap) {
-        let _ = self.0.send(Part::End(trailers)).await;
+        let _ = self.parts.send(Part::End(trailers)).await;
     }
 }
 

@@ -28,6 +28,8 @@ pub(super) enum ExchangeError {
     UnexpectedBody,
     #[error("the local client has left")]
     Abandoned,
+    #[error("the local client sends or takes a body too slowly")]
+    TooSlow,
 }
 
 /// Sends the parts of messages of one kind.

@@ -1,6 +1,8 @@
 //! The client's side of `http`: a local origin that any browser can use.
 
 mod call;
+mod connections;
+mod pace;
 mod sessions;
 mod site;
 
@@ -21,7 +23,7 @@ use levada_core::wire::Reason;
 use levada_session::StreamError;
 use levada_session::contexts::{ContextError, PathError};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::carrier::{PartReceiver, PartSender};
@@ -29,13 +31,13 @@ use super::exchange::{self, ExchangeError};
 use super::origin::own_response;
 use crate::forward::Listener;
 use call::{Call, LocalBody};
+use connections::{BusyBody, Connections};
+pub(super) use pace::Pace;
 use sessions::{Exchange, Sessions, UsedPath};
 pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
 use site::is_forged;
 pub use site::site;
 
-/// Local connections at a time.
-const CONNECTIONS: usize = 256;
 /// How long a local client may take to send a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The code of the ALERT of a party whose policy refuses something.
@@ -58,6 +60,7 @@ pub struct Local {
     hosts: Vec<String>,
     options: LocalOptions,
     sessions: Sessions,
+    connections: Connections,
 }
 
 impl Local {
@@ -75,7 +78,7 @@ impl Local {
         let hosts = hosts(listener, options.site.as_deref()).map_err(ClientError::local)?;
         let sessions = Sessions::new(route, report);
         sessions.open_first().await?;
-        Ok(Arc::new(Self { hosts, options, sessions }))
+        Ok(Arc::new(Self { hosts, options, sessions, connections: Connections::new() }))
     }
 
     /// The value of Host that is shown to people.
@@ -85,9 +88,8 @@ impl Local {
 
     /// Serves connections; never returns.
     pub async fn serve(self: Arc<Self>, listener: Listener) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
-            let Ok(permit) = connections.clone().acquire_owned().await else { return };
+            let permit = self.connections.room().await;
             let local = self.clone();
             match &listener {
                 Listener::Tcp(listener) => match listener.accept().await {
@@ -117,14 +119,21 @@ impl Local {
         self: Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) {
+        let (idle, evictions) = self.connections.add();
         let answer = service_fn(|request| {
-            let local = self.clone();
-            async move { Ok::<_, Infallible>(local.answer(request).await) }
+            let (local, busy) = (self.clone(), idle.pause());
+            async move {
+                let response = local.answer(request).await;
+                Ok::<_, Infallible>(response.map(|body| BusyBody { body, _busy: busy }))
+            }
         });
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-        // A failure affects only this client, which has gone.
-        let _ = server.serve_connection(TokioIo::new(stream), answer).await;
+        tokio::select! {
+            // A failure affects only this client, which has gone.
+            _ = server.serve_connection(TokioIo::new(stream), answer) => {}
+            () = evictions.wait() => {}
+        }
     }
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
@@ -192,8 +201,14 @@ impl Local {
             Ok(Exchange::Stream(mut send, mut receive, permit)) => {
                 let sender = PartSender::Stream(&mut send);
                 let receiver = PartReceiver::stream(&mut receive);
-                match call.converse(sender, receiver).await {
+                let pace = call.pace();
+                let ended = tokio::select! {
+                    ended = call.converse(sender, receiver) => ended,
+                    () = pace.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
+                };
+                match ended {
                     Ok(()) => exchange::wait_for_end(&mut receive).await,
+                    Err(ExchangeError::TooSlow) => call.fail(too_slow()),
                     Err(error) => {
                         tracing::debug!(%error, "an exchange failed");
                         call.fail(bad_gateway(&describe(&error)));
@@ -208,9 +223,12 @@ impl Local {
     /// A kept session may end just when it is used again. A request that may be repeated is then made once more, over a new one.
     async fn run_over_path(&self, mut used: UsedPath, mut call: Call) {
         loop {
-            let Err(error) = call.converse_over(&used.session).await else {
-                return self.sessions.keep(used).await;
+            let pace = call.pace();
+            let ended = tokio::select! {
+                ended = call.converse_over(&used.session) => ended,
+                () = pace.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
             };
+            let Err(error) = ended else { return self.sessions.keep(used).await };
             let refused = self.refused_by(&error);
             let again = used.kept && refused.is_none() && call.may_repeat(&error);
             self.sessions.failed(used, error.to_string());
@@ -224,8 +242,11 @@ impl Local {
         }
     }
 
-    /// Returns the response to a request that a middlebox has refused by its policy.
+    /// Returns the response to a request whose client was too slow, or that a middlebox has refused by its policy.
     fn refused_by(&self, error: &ExchangeError) -> Option<Response<String>> {
+        if matches!(error, ExchangeError::TooSlow) {
+            return Some(too_slow());
+        }
         let ExchangeError::Path(PathError::Context(ContextError::Alert { code: REFUSED, hop })) =
             error
         else {
@@ -240,6 +261,10 @@ impl Local {
     pub async fn close(&self) {
         self.sessions.close().await;
     }
+}
+
+fn too_slow() -> Response<String> {
+    own_response(StatusCode::REQUEST_TIMEOUT, &ExchangeError::TooSlow.to_string())
 }
 
 fn bad_gateway(text: &str) -> Response<String> {

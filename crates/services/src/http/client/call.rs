@@ -10,6 +10,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use levada_session::contexts::PathSession;
 use tokio::sync::oneshot;
 
+use super::pace::Pace;
 use crate::http::body::{self, ChannelBody};
 use crate::http::carrier::{PartReceiver, PartSender};
 use crate::http::exchange::{self, ExchangeError, Head, Incoming, Rest};
@@ -26,6 +27,7 @@ pub(super) type Respond = oneshot::Sender<Response<LocalBody>>;
 pub(super) struct Call {
     head: RequestHead,
     body: UntouchedBody,
+    pace: Pace,
     /// None when the response has begun.
     respond: Option<Respond>,
     /// A byte of the response has come.
@@ -37,8 +39,14 @@ impl Call {
         let (mut parts, body) = request.into_parts();
         parts.headers.remove(header::HOST);
         let head = RequestHead { method: parts.method, target: parts.uri, fields: parts.headers };
-        let body = UntouchedBody { body, touched: false };
-        Self { head, body, respond: Some(respond), answered: false }
+        let pace = Pace::default();
+        let body = UntouchedBody { body, touched: false, pace: pace.clone() };
+        Self { head, body, pace, respond: Some(respond), answered: false }
+    }
+
+    /// How long the exchange waits for the local client.
+    pub(super) fn pace(&self) -> Pace {
+        self.pace.clone()
     }
 
     /// Sends the request over a session with middleboxes, and passes its response on while it arrives.
@@ -58,7 +66,7 @@ impl Call {
         mut sender: PartSender<'_>,
         receiver: PartReceiver<'_>,
     ) -> Result<(), ExchangeError> {
-        let Self { head, body, respond, answered } = self;
+        let Self { head, body, pace, respond, answered } = self;
         let first = Head { line: head.line(), fields: head.fields.clone() };
         let receive = async {
             let received = tokio::select! {
@@ -67,7 +75,7 @@ impl Call {
             };
             let (response, incoming) =
                 received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
-            pass_response(&response, incoming, &head.method, respond).await
+            pass_response(&response, incoming, &head.method, (respond, pace)).await
         };
         tokio::try_join!(exchange::send(&mut sender, first, body), receive).map(drop)
     }
@@ -97,10 +105,11 @@ async fn abandoned(respond: &mut Option<Respond>) {
     tokio::time::sleep(exchange::DISCARD_TIMEOUT).await;
 }
 
-/// A body that remembers whether anything was asked of it.
+/// A body that remembers whether anything was asked of it, and how long that took.
 struct UntouchedBody {
     body: RequestBody,
     touched: bool,
+    pace: Pace,
 }
 
 impl Body for UntouchedBody {
@@ -112,7 +121,15 @@ impl Body for UntouchedBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         self.touched = true;
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Pending => self.pace.wait(),
+            Poll::Ready(frame) => {
+                let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+                self.pace.advance(data.map_or(0, Bytes::len));
+            }
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -129,7 +146,7 @@ async fn pass_response(
     head: &[u8],
     incoming: Incoming<'_>,
     method: &Method,
-    respond: &mut Option<Respond>,
+    (respond, pace): (&mut Option<Respond>, &Pace),
 ) -> Result<(), ExchangeError> {
     let mut head = ResponseHead::decode(head)?;
     let bodiless = *method == Method::HEAD
@@ -152,5 +169,5 @@ async fn pass_response(
     if incoming.is_over() {
         return Ok(());
     }
-    incoming.pass_body(to, Rest::Short).await
+    incoming.pass_body(to.with_pace(pace.clone()), Rest::Short).await
 }

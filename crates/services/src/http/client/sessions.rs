@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use levada_client::{ClientError, Running};
@@ -80,6 +80,8 @@ pub(super) struct Sessions {
     paths: Semaphore,
     shared: Mutex<Option<Arc<StreamSession>>>,
     exchanges: Semaphore,
+    /// Requests that wait for a session or a stream.
+    waiting: AtomicUsize,
 }
 
 /// What carries one exchange.
@@ -102,6 +104,22 @@ struct IdlePath {
     waiting: JoinHandle<Option<UsedPath>>,
 }
 
+/// Counts a request that waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// An ordinary session, which carries all exchanges.
 struct StreamSession {
     opener: Opener,
@@ -122,6 +140,7 @@ impl Sessions {
             paths: Semaphore::new(SESSIONS),
             shared: Mutex::default(),
             exchanges: Semaphore::new(EXCHANGES),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -142,10 +161,9 @@ impl Sessions {
 
     /// What carries one exchange: waits while the limit is reached.
     pub(super) async fn exchange(&self) -> Result<Exchange<'_>, ClientError> {
-        let closed = |_| ClientError::Local("the local origin is closed".to_owned());
         match &self.route {
             Route::Path(open) => {
-                let permit = self.paths.acquire().await.map_err(closed)?;
+                let permit = self.permit(&self.paths).await?;
                 let path = match self.take_idle().await {
                     Some(path) => path,
                     None => self.opened_path(open().await?),
@@ -153,11 +171,21 @@ impl Sessions {
                 Ok(Exchange::Path(path, permit))
             }
             Route::Streams(open) => {
-                let permit = self.exchanges.acquire().await.map_err(closed)?;
+                let permit = self.permit(&self.exchanges).await?;
                 let (send, receive) = self.stream(open).await?.split();
                 Ok(Exchange::Stream(send, receive, permit))
             }
         }
+    }
+
+    async fn permit<'a>(&self, of: &'a Semaphore) -> Result<SemaphorePermit<'a>, ClientError> {
+        let _waiting = Waiting::new(&self.waiting);
+        of.acquire().await.map_err(|_| ClientError::Local("the local origin is closed".to_owned()))
+    }
+
+    /// Returns true while requests wait for a session or a stream.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// A new session with middleboxes, in the place of one that has ended.
