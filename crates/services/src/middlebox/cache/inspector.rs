@@ -107,6 +107,9 @@ impl CacheInspector {
         let rules = match RequestRules::of(&head) {
             Ok(rules) => rules,
             Err(_) if !head.method.is_safe() => return Request::Unsafe(head.method, target),
+            Err(_) if may_answer && RequestRules::wants_stored_only(&head) => {
+                return Request::Absent;
+            }
             Err(reason) => return Request::Bypassed(reason),
         };
         let now = Instant::now();

@@ -91,6 +91,10 @@ impl Receiving {
         });
         let vary = vary.collect();
         let mut fields = head.fields;
+        // Fields for the connection to a proxy (RFC 9111 section 3.1).
+        for name in ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"] {
+            fields.remove(name);
+        }
         // RFC 9110 section 6.6.1.
         if !fields.contains_key(header::DATE) {
             let now = httpdate::fmt_http_date(SystemTime::now());

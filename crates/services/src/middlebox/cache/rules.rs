@@ -75,6 +75,12 @@ impl RequestRules {
         })
     }
 
+    /// Returns true if a request without rules of its own wants no answer but a stored one.
+    pub(super) fn wants_stored_only(request: &RequestHead) -> bool {
+        let directives = Directives::of(&request.fields);
+        request.method.is_safe() && directives.is_ok_and(|all| all.has("only-if-cached"))
+    }
+
     /// Whether an answer may be used that is `age` old.
     pub(super) fn allow(&self, stored: &Freshness, age: Duration) -> bool {
         let left = stored.lifetime.saturating_sub(age);
@@ -143,16 +149,13 @@ pub(super) fn storable(
     Ok(Freshness { lifetime, age, for_all })
 }
 
-/// The value of the field Age; zero without one. A list of values counts as the greatest (RFC 9111
-/// section 5.1 permits the first). `None` if one cannot be read.
+/// Returns the value of the field Age, and zero without one. Of a list, the first member counts (RFC 9111
+/// section 5.1). `None` if it cannot be read: the RFC permits to ignore the field then, but a response of
+/// unknown age would count as fresh.
 fn stated_age(fields: &HeaderMap) -> Option<Duration> {
-    let mut greatest = 0;
-    for value in fields.get_all(header::AGE) {
-        for one in value.to_str().ok()?.split(',') {
-            greatest = greatest.max(seconds(one.trim())?);
-        }
-    }
-    Some(Duration::from_secs(greatest))
+    let Some(value) = fields.get(header::AGE) else { return Some(Duration::ZERO) };
+    let first = value.to_str().ok()?.split(',').next()?;
+    seconds(first.trim()).map(Duration::from_secs)
 }
 
 /// RFC 9111 section 4.2.1.
@@ -181,8 +184,16 @@ fn lifetime(
     Ok((unchanged / 10).min(MAX_HEURISTIC))
 }
 
+/// A date, whose case is ignored (RFC 9111 section 4.2).
 fn date(fields: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
-    httpdate::parse_http_date(fields.get(name)?.to_str().ok()?).ok()
+    let text = fields.get(name)?.to_str().ok()?.to_ascii_lowercase();
+    let mut before = ' ';
+    let capital = |letter: char| {
+        let begins = !std::mem::replace(&mut before, letter).is_ascii_alphabetic();
+        if begins { letter.to_ascii_uppercase() } else { letter }
+    };
+    let text: String = text.chars().map(capital).collect();
+    httpdate::parse_http_date(&text.replace("Gmt", "GMT")).ok()
 }
 
 /// The names of the fields of requests that an answer depends on.

@@ -134,7 +134,10 @@ impl Cache {
             let Entry { fresh, .. } = &*variant.entry;
             variant.entry.answers(fields) && rules.allow(fresh, variant.entry.age(now))
         };
-        let variant = variants.iter_mut().find(allowed)?;
+        // Of several, the most recent one (RFC 9111 section 4).
+        let made =
+            |variant: &&mut Variant| variant.entry.arrived.checked_sub(variant.entry.fresh.age);
+        let variant = variants.iter_mut().filter(allowed).max_by_key(made)?;
         contents.uses += 1;
         answers.by_use.remove(&variant.used);
         variant.used = contents.uses;

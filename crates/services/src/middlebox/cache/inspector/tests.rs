@@ -159,10 +159,24 @@ fn a_request_for_stored_answers_only_is_answered_in_any_case() {
     let mut session = Session::new(&Cache::new(1 << 20));
     let head = "GET /\r\ncache-control: only-if-cached\r\n";
     assert!(session.request(head, "").unwrap().starts_with("504\r\n"));
+    for field in ["range: bytes=0-1", "if-none-match: \"a\"", "authorization: a"] {
+        let answer = session.request(&format!("{head}{field}\r\n"), "");
+        assert!(answer.unwrap().starts_with("504\r\n"), "{field}");
+    }
     session.request("GET /\r\n", "");
     session.answer(STRONG, "stored", true);
     // With a body, too: a request that is answered here is emptied.
     assert!(session.request(head, "body").unwrap().ends_with("\r\nstored"));
+}
+
+#[test]
+fn fields_for_one_connection_to_a_proxy_are_not_stored() {
+    let mut session = Session::new(&Cache::new(1 << 20));
+    session.request("GET /\r\n", "");
+    let fields = "Proxy-Authenticate: Basic\r\nProxy-Authentication-Info: a\r\nx-kept: a\r\n";
+    session.answer(&format!("{STRONG}{fields}"), "stored", true);
+    let hit = session.request("GET /\r\n", "").unwrap();
+    assert!(hit.contains("x-kept: a\r\n") && !hit.contains("proxy-auth"), "{hit}");
 }
 
 #[test]

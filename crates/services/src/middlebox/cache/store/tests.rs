@@ -94,6 +94,27 @@ fn an_answer_is_used_only_for_the_fields_that_it_varies_by() {
 }
 
 #[test]
+fn of_several_variants_that_match_the_most_recent_is_used() {
+    let cache = Cache::new(SIZE);
+    let own = realm(server(), 1);
+    let [foo, bar] = ["foo", "bar"].map(HeaderName::from_static);
+    let stored = |request: &[(&'static str, &'static str)], name: &HeaderName, body, age| {
+        let request = fields(request);
+        let vary = vec![(name.clone(), values(&request, name))];
+        let mut entry = entry(body, vary);
+        entry.fresh.age = Duration::from_secs(age);
+        assert!(cache.store(own, &target("/"), &request, entry));
+    };
+    let both = fields(&[("foo", "1"), ("bar", "x")]);
+    stored(&[("foo", "1")], &foo, 1, 0);
+    stored(&[("foo", "2"), ("bar", "x")], &bar, 2, 0);
+    assert_eq!(found(&cache, own, "/", &both), Some(2));
+    // One that arrived later, and was made earlier.
+    stored(&[("foo", "3"), ("bar", "x")], &bar, 3, 60);
+    assert_eq!(found(&cache, own, "/", &both), Some(1));
+}
+
+#[test]
 fn the_size_is_never_exceeded_and_the_least_recently_used_answer_goes() {
     let cache = Cache::new(SIZE);
     let (own, none) = (realm(server(), 1), HeaderMap::new());
