@@ -8,7 +8,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::HeaderMap;
 use tokio::sync::mpsc;
 
-use super::client::Pace;
+use super::client::ClientWaits;
 
 /// Parts that may wait for the reader of a body.
 const PARTS: usize = 4;
@@ -29,19 +29,19 @@ pub struct ChannelBody {
 pub(super) struct BodySender {
     parts: mpsc::Sender<Part>,
     /// Notes when the reader lets it wait.
-    pace: Option<Pace>,
+    waits: Option<ClientWaits>,
 }
 
 /// A body and its sender.
 pub(super) fn channel() -> (BodySender, ChannelBody) {
     let (sender, receiver) = mpsc::channel(PARTS);
-    (BodySender { parts: sender, pace: None }, ChannelBody { parts: Some(receiver) })
+    (BodySender { parts: sender, waits: None }, ChannelBody { parts: Some(receiver) })
 }
 
 impl BodySender {
-    /// The same sender, whose waits for the reader are those of `pace`.
-    pub(super) fn with_pace(self, pace: Pace) -> Self {
-        Self { pace: Some(pace), ..self }
+    /// The same sender, whose waits for the reader are those of `waits`.
+    pub(super) fn with_waits(self, waits: ClientWaits) -> Self {
+        Self { waits: Some(waits), ..self }
     }
 
     /// Sends a part; false if no reader is left.
@@ -49,13 +49,13 @@ impl BodySender {
         if data.is_empty() {
             return true;
         }
-        if let Some(pace) = self.pace.as_ref().filter(|_| self.parts.capacity() == 0) {
-            pace.wait();
+        if let Some(waits) = self.waits.as_ref().filter(|_| self.parts.capacity() == 0) {
+            waits.wait();
         }
         let length = data.len();
         let sent = self.parts.send(Part::Data(data.into())).await.is_ok();
-        if let Some(pace) = &self.pace {
-            pace.advance(length);
+        if let Some(waits) = &self.waits {
+            waits.advance(length);
         }
         sent
     }

@@ -2,9 +2,9 @@
 
 mod call;
 mod connections;
-mod pace;
 mod sessions;
 mod site;
+mod waits;
 
 use std::convert::Infallible;
 use std::io;
@@ -32,11 +32,11 @@ use super::origin::own_response;
 use crate::forward::Listener;
 use call::{Call, LocalBody};
 use connections::{BusyBody, Connections};
-pub(super) use pace::Pace;
 use sessions::{Exchange, Sessions, UsedPath};
 pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
 use site::is_forged;
 pub use site::site;
+pub(super) use waits::ClientWaits;
 
 /// How long a local client may take to send a head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -201,10 +201,10 @@ impl Local {
             Ok(Exchange::Stream(mut send, mut receive, permit)) => {
                 let sender = PartSender::Stream(&mut send);
                 let receiver = PartReceiver::stream(&mut receive);
-                let pace = call.pace();
+                let waits = call.waits();
                 let ended = tokio::select! {
                     ended = call.converse(sender, receiver) => ended,
-                    () = pace.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
+                    () = waits.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
                 };
                 match ended {
                     Ok(()) => exchange::wait_for_end(&mut receive).await,
@@ -223,10 +223,10 @@ impl Local {
     /// A kept session may end just when it is used again. A request that may be repeated is then made once more, over a new one.
     async fn run_over_path(&self, mut used: UsedPath, mut call: Call) {
         loop {
-            let pace = call.pace();
+            let waits = call.waits();
             let ended = tokio::select! {
                 ended = call.converse_over(&used.session) => ended,
-                () = pace.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
+                () = waits.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
             };
             let Err(error) = ended else { return self.sessions.keep(used).await };
             let refused = self.refused_by(&error);

@@ -10,7 +10,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use levada_session::contexts::PathSession;
 use tokio::sync::oneshot;
 
-use super::pace::Pace;
+use super::waits::ClientWaits;
 use crate::http::body::{self, ChannelBody};
 use crate::http::carrier::{PartReceiver, PartSender};
 use crate::http::exchange::{self, ExchangeError, Head, Incoming, Rest};
@@ -27,7 +27,7 @@ pub(super) type Respond = oneshot::Sender<Response<LocalBody>>;
 pub(super) struct Call {
     head: RequestHead,
     body: UntouchedBody,
-    pace: Pace,
+    waits: ClientWaits,
     /// None when the response has begun.
     respond: Option<Respond>,
     /// A byte of the response has come.
@@ -39,14 +39,14 @@ impl Call {
         let (mut parts, body) = request.into_parts();
         parts.headers.remove(header::HOST);
         let head = RequestHead { method: parts.method, target: parts.uri, fields: parts.headers };
-        let pace = Pace::default();
-        let body = UntouchedBody { body, touched: false, pace: pace.clone() };
-        Self { head, body, pace, respond: Some(respond), answered: false }
+        let waits = ClientWaits::default();
+        let body = UntouchedBody { body, touched: false, waits: waits.clone() };
+        Self { head, body, waits, respond: Some(respond), answered: false }
     }
 
     /// How long the exchange waits for the local client.
-    pub(super) fn pace(&self) -> Pace {
-        self.pace.clone()
+    pub(super) fn waits(&self) -> ClientWaits {
+        self.waits.clone()
     }
 
     /// Sends the request over a session with middleboxes, and passes its response on while it arrives.
@@ -66,7 +66,7 @@ impl Call {
         mut sender: PartSender<'_>,
         receiver: PartReceiver<'_>,
     ) -> Result<(), ExchangeError> {
-        let Self { head, body, pace, respond, answered } = self;
+        let Self { head, body, waits, respond, answered } = self;
         let first = Head { line: head.line(), fields: head.fields.clone() };
         let receive = async {
             let received = tokio::select! {
@@ -75,7 +75,7 @@ impl Call {
             };
             let (response, incoming) =
                 received.ok_or(ExchangeError::Ended(" before its answer".to_owned()))?;
-            pass_response(&response, incoming, &head.method, (respond, pace)).await
+            pass_response(&response, incoming, &head.method, (respond, waits)).await
         };
         tokio::try_join!(exchange::send(&mut sender, first, body), receive).map(drop)
     }
@@ -109,7 +109,7 @@ async fn abandoned(respond: &mut Option<Respond>) {
 struct UntouchedBody {
     body: RequestBody,
     touched: bool,
-    pace: Pace,
+    waits: ClientWaits,
 }
 
 impl Body for UntouchedBody {
@@ -123,10 +123,10 @@ impl Body for UntouchedBody {
         self.touched = true;
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {
-            Poll::Pending => self.pace.wait(),
+            Poll::Pending => self.waits.wait(),
             Poll::Ready(frame) => {
                 let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
-                self.pace.advance(data.map_or(0, Bytes::len));
+                self.waits.advance(data.map_or(0, Bytes::len));
             }
         }
         polled
@@ -146,7 +146,7 @@ async fn pass_response(
     head: &[u8],
     incoming: Incoming<'_>,
     method: &Method,
-    (respond, pace): (&mut Option<Respond>, &Pace),
+    (respond, waits): (&mut Option<Respond>, &ClientWaits),
 ) -> Result<(), ExchangeError> {
     let mut head = ResponseHead::decode(head)?;
     let bodiless = *method == Method::HEAD
@@ -169,5 +169,5 @@ async fn pass_response(
     if incoming.is_over() {
         return Ok(());
     }
-    incoming.pass_body(to.with_pace(pace.clone()), Rest::Short).await
+    incoming.pass_body(to.with_waits(waits.clone()), Rest::Short).await
 }

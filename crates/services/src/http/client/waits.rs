@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The waits of one exchange for its local client. Clones share them.
 #[derive(Clone, Default)]
-pub(in crate::http) struct Pace(Arc<Mutex<Waits>>);
+pub(in crate::http) struct ClientWaits(Arc<Mutex<Waits>>);
 
 #[derive(Default)]
 struct Waits {
@@ -37,7 +37,7 @@ impl Waits {
     }
 }
 
-impl Pace {
+impl ClientWaits {
     /// A body begins to wait for the client.
     pub(in crate::http) fn wait(&self) {
         self.lock().since.get_or_insert_with(Instant::now);
@@ -70,25 +70,25 @@ mod tests {
 
     use super::*;
 
-    async fn is_exceeded(pace: &Pace, is_crowded: bool) -> bool {
-        timeout(Duration::ZERO, pace.exceeded(|| is_crowded)).await.is_ok()
+    async fn is_exceeded(waits: &ClientWaits, is_crowded: bool) -> bool {
+        timeout(Duration::ZERO, waits.exceeded(|| is_crowded)).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_client_is_too_slow_only_while_others_wait() {
-        let pace = Pace::default();
+        let waits = ClientWaits::default();
         // One byte a second: within the grace, and then beyond it.
         for second in 0..10 {
-            pace.wait();
+            waits.wait();
             advance(Duration::from_secs(1)).await;
-            assert_eq!(is_exceeded(&pace, true).await, second >= 5, "{second}");
-            assert!(!is_exceeded(&pace, false).await);
-            pace.advance(1);
+            assert_eq!(is_exceeded(&waits, true).await, second >= 5, "{second}");
+            assert!(!is_exceeded(&waits, false).await);
+            waits.advance(1);
         }
         // An exchange that does not wait for its client is never ended.
-        assert!(!is_exceeded(&pace, true).await);
+        assert!(!is_exceeded(&waits, true).await);
         // A client that has sent much may wait longer.
-        let fast = Pace::default();
+        let fast = ClientWaits::default();
         fast.advance(1 << 20);
         fast.wait();
         advance(Duration::from_secs(59)).await;
