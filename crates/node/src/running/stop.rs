@@ -142,8 +142,9 @@ async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides,
     }
 }
 
-/// Waits for sessions to finish, ends the others after the grace period, and closes every connection.
-async fn shut_down(node: &Node) {
+/// Waits for sessions to finish, ends the others after the grace period, closes every connection, and stores the
+/// time: what has expired stays so, should the clock go back while the node is off.
+pub(super) async fn shut_down(node: &Node) {
     // A restart after a rotation or a restore terminates all sessions, so there is no grace period.
     let grace = if node.ending() == Ending::Stop { GRACE_PERIOD } else { Duration::ZERO };
     let carried = || node.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
@@ -152,6 +153,10 @@ async fn shut_down(node: &Node) {
     wait_until(CLOSE_TIMEOUT, || node.sessions.count() == 0).await;
     node.connections.close(None, Reason::Failed, "the node is stopping");
     wait_until(CLOSE_TIMEOUT, || node.connections.count() == 0).await;
+    let now = node.now();
+    if let Err(error) = node.with_store(move |store| store.store_time(now)).await {
+        tracing::error!(%error, "could not store the time");
+    }
 }
 
 /// Waits until no other task uses the node, so that its databases are closed: a restart may replace their files.

@@ -67,6 +67,28 @@ async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     assert!(resumed && result.unwrap_err().to_string().contains("blocked"));
 }
 
+/// A capability that expires while the node runs stays expired if the clock goes back after the stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_the_stop_is_stored() {
+    let scene = Scene::new();
+    let mut copies = 0;
+    let mut stored = || {
+        copies += 1;
+        let copy = scene.folder.path().join(format!("copy-{copies}"));
+        scene.node.store.snapshot(&copy).unwrap();
+        let database = rusqlite::Connection::open(copy).unwrap();
+        database.query_row("SELECT time FROM clock", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let started = stored();
+    while i64::try_from(SystemClock.now().0).unwrap() <= started {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(stored(), started);
+    scene.node.end(crate::node::Ending::Stop);
+    stop::shut_down(&scene.node).await;
+    assert!(stored() > started);
+}
+
 /// The runtime has one thread: if the client blocked it while it waits for the lock, the other client would not be served, and
 /// the lock not be released, before the busy timeout; the address would then not be stored.
 #[tokio::test(flavor = "current_thread")]
