@@ -1,6 +1,7 @@
 //! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
 
 mod join;
+mod places;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -12,8 +13,9 @@ use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError};
 use levada_session::Stream;
 use levada_swarm::content::Source;
 use levada_swarm::driver::{Link, Share, ShareOptions};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
+
+use places::Places;
 
 pub use join::{JoinError, Joined, join, join_first, join_over_udp};
 
@@ -32,7 +34,7 @@ pub trait Admission: Send + Sync {
 /// The shares that a node serves, by their roots.
 pub struct Shares {
     running: Mutex<HashMap<[u8; 32], Running>>,
-    peers: Arc<Semaphore>,
+    places: Arc<Places>,
 }
 
 enum Running {
@@ -52,10 +54,10 @@ impl Running {
 }
 
 impl Shares {
-    /// No shares yet; `peers` may be served at a time, of all shares together.
+    /// No shares yet; `peers` may be served at a time, of all shares together. An identity counts once in each
+    /// share.
     pub fn new(peers: usize) -> Self {
-        let peers = Arc::new(Semaphore::new(peers.min(Semaphore::MAX_PERMITS)));
-        Self { running: Mutex::default(), peers }
+        Self { running: Mutex::default(), places: Places::new(peers) }
     }
 
     /// Serves `source`, unless a content with its root is served already. It needs a runtime.
@@ -114,19 +116,19 @@ impl Service for Swarm {
             return Err(Refused::Unknown(key.to_owned()));
         }
         let root = params.value(Params::ROOT).ok_or(Refused::Missing(Params::ROOT))?;
-        let root = root.try_into().map_err(|_| Refused::Malformed(Params::ROOT.to_owned()))?;
-        let share = self.0.get(root).ok_or_else(|| {
+        let root: [u8; 32] =
+            root.try_into().map_err(|_| Refused::Malformed(Params::ROOT.to_owned()))?;
+        let share = self.0.get(&root).ok_or_else(|| {
             Refused::NotAccepted(
                 "the node does not serve this share now; its owner can see why".into(),
             )
         })?;
-        let permit = self.0.peers.clone().try_acquire_owned().map_err(|_| {
-            Refused::NotAccepted(
-                "the node serves as many peers as it allows; try again later".into(),
-            )
-        })?;
+        let places = self.0.places.clone();
+        if places.are_taken() {
+            return Err(full());
+        }
         Ok(PreparedRun::new(move |invocation, stream| async move {
-            let _permit = permit;
+            let _place = places.enter(root, invocation.holder).ok_or_else(full)?;
             serve(&share, invocation, stream).await
         }))
     }
@@ -135,6 +137,10 @@ impl Service for Swarm {
         let root = params.value(Params::ROOT)?.get(..8)?;
         Some(root.iter().map(|byte| format!("{byte:02x}")).collect())
     }
+}
+
+fn full() -> Refused {
+    Refused::NotAccepted("the node serves as many peers as it allows; try again later".into())
 }
 
 /// Serves one peer: the stream of the session is for control messages, and the peer opens one for chunks.

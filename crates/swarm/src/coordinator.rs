@@ -15,7 +15,7 @@ use members::Members;
 
 /// The most peers that the source exchanges chunks with itself.
 const SOURCE_NEIGHBOURS: usize = 32;
-/// So many different peers must accuse another until it is expelled, since one accuser may lie.
+/// So many different identities must accuse another until it is expelled, since one accuser may lie.
 const ACCUSERS: usize = 2;
 /// Peers that have reported nothing for so long do not get what the source can no longer read.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -227,9 +227,10 @@ impl Coordinator {
         if self.members.accuse(peer, accuser) < ACCUSERS {
             return;
         }
-        self.members.expel(peer);
-        self.exchange.out.push_back(Output::Disconnect(peer));
-        self.left(peer, now);
+        for peer in self.members.expel(peer) {
+            self.exchange.out.push_back(Output::Disconnect(peer));
+            self.left(peer, now);
+        }
     }
 
     /// The source no longer has a chunk. If no other peer has it, all are told; otherwise only the one that waits for it.
@@ -254,5 +255,42 @@ impl Coordinator {
         let runs: Vec<_> = self.unreadable.runs().collect();
         let all: Vec<PeerId> = self.members.iter().map(|(peer, _)| peer).collect();
         all.into_iter().for_each(|peer| self.exchange.send_runs(peer, &runs, Message::Lost));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ChunkSize;
+
+    /// One identity may have several connections, and leave and come back: it is one accuser.
+    #[test]
+    fn accusers_are_identities() {
+        let geometry = Geometry::new(1 << 20, ChunkSize::new(64 << 10).unwrap()).unwrap();
+        let mut coordinator = Coordinator::new(geometry, 1);
+        let join = |coordinator: &mut Coordinator, identity: u8| {
+            let peer = coordinator.next_id();
+            coordinator.handle(Duration::ZERO, Input::Joined([identity; 32]));
+            let listening = Message::Listening(vec!["192.0.2.1:1".to_owned()]);
+            coordinator.handle(Duration::ZERO, Input::Message(peer, listening));
+            peer
+        };
+        let accuse = |coordinator: &mut Coordinator, by: PeerId, peer: PeerId| {
+            coordinator.handle(Duration::ZERO, Input::Message(by, Message::Accuse(peer, 0)));
+            coordinator.expelled().len()
+        };
+        let victims = [join(&mut coordinator, 1), join(&mut coordinator, 1)];
+        let liars = [(); 4].map(|()| join(&mut coordinator, 2));
+        for liar in liars {
+            assert_eq!(accuse(&mut coordinator, liar, victims[0]), 0);
+        }
+        coordinator.handle(Duration::ZERO, Input::Left(liars[0]));
+        let again = join(&mut coordinator, 2);
+        assert_eq!(accuse(&mut coordinator, again, victims[1]), 0);
+        // Another identity, at another connection of the same peer.
+        let other = join(&mut coordinator, 3);
+        assert_eq!(accuse(&mut coordinator, other, victims[1]), 1);
+        let left: Vec<PeerId> = coordinator.members().map(|(peer, _)| peer).collect();
+        assert!(victims.iter().all(|victim| !left.contains(victim)), "{left:?}");
     }
 }

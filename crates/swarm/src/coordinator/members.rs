@@ -24,7 +24,6 @@ pub struct Member {
     /// None before it has said where it listens.
     addresses: Option<Vec<String>>,
     neighbours: BTreeSet<PeerId>,
-    accusers: BTreeSet<PeerId>,
 }
 
 impl Member {
@@ -43,6 +42,8 @@ pub(super) struct Members {
     /// Those that could not be connected with another peer, in either direction.
     isolated: BTreeSet<PeerId>,
     expelled: BTreeSet<[u8; 32]>,
+    /// The identities that have accused an identity of wrong bytes, also on connections that have ended.
+    accusers: BTreeMap<[u8; 32], BTreeSet<[u8; 32]>>,
     failures: Failures,
     random: Random,
 }
@@ -63,8 +64,9 @@ impl Failures {
 
 impl Members {
     pub(super) fn new(random: Random) -> Self {
-        let (members, listening, isolated, expelled, failures) = Default::default();
-        Self { next: 1, members, listening, isolated, expelled, failures, random }
+        let (members, listening, isolated) = Default::default();
+        let (expelled, accusers, failures) = Default::default();
+        Self { next: 1, members, listening, isolated, expelled, accusers, failures, random }
     }
 
     pub(super) fn next_id(&self) -> PeerId {
@@ -101,9 +103,8 @@ impl Members {
         let peer = self.next_id();
         self.next += 1;
         if !self.is_expelled(&identity) {
-            let (addresses, neighbours, accusers) = (None, BTreeSet::new(), BTreeSet::new());
-            self.members
-                .insert(peer, Member { identity, chunks: 0, addresses, neighbours, accusers });
+            let (addresses, neighbours) = (None, BTreeSet::new());
+            self.members.insert(peer, Member { identity, chunks: 0, addresses, neighbours });
         }
         peer
     }
@@ -233,21 +234,29 @@ impl Members {
         messages
     }
 
-    /// Counts an accusation; returns how many peers have accused `peer`.
+    /// Counts an accusation; returns how many identities have accused that of `peer`.
     pub(super) fn accuse(&mut self, peer: PeerId, accuser: PeerId) -> usize {
         // The accused may have reported the end of their connection before.
         let met = self.separate(accuser, peer) || self.failures.of(accuser, peer) > 0;
-        let Some(member) = self.members.get_mut(&peer).filter(|_| met) else { return 0 };
-        member.accusers.insert(accuser);
-        let accusers = member.accusers.len();
+        let identity = |peer| self.members.get(&peer).map(|member| member.identity);
+        let (Some(accused), Some(by), true) = (identity(peer), identity(accuser), met) else {
+            return 0;
+        };
         // The accuser does not connect to it again.
         self.failures.set(accuser, peer, ATTEMPTS);
-        accusers
+        let accusers = self.accusers.entry(accused).or_default();
+        accusers.insert(by);
+        accusers.len()
     }
 
-    pub(super) fn expel(&mut self, peer: PeerId) {
-        if let Some(member) = self.members.get(&peer) {
-            self.expelled.insert(member.identity);
-        }
+    /// Expels the identity of a peer, and returns all peers that have it.
+    pub(super) fn expel(&mut self, peer: PeerId) -> Vec<PeerId> {
+        let Some(identity) = self.members.get(&peer).map(|member| member.identity) else {
+            return Vec::new();
+        };
+        self.accusers.remove(&identity);
+        self.expelled.insert(identity);
+        let same = self.members.iter().filter(|(_, member)| member.identity == identity);
+        same.map(|(peer, _)| *peer).collect()
     }
 }

@@ -1,0 +1,92 @@
+//! The places of peers: one for each identity in each share, however many sessions it has there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use levada_core::Identity;
+
+/// Sessions of one identity in one share: two of a share with UDP, and two that have lost their connection
+/// without the node's notice.
+const MAX_SESSIONS: usize = 4;
+
+/// The root of a share, and a peer of it.
+type Key = ([u8; 32], Identity);
+
+/// The places of all shares together.
+pub(super) struct Places {
+    limit: usize,
+    /// The number of sessions in each place that is taken.
+    taken: Mutex<HashMap<Key, usize>>,
+}
+
+impl Places {
+    pub(super) fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, taken: Mutex::default() })
+    }
+
+    /// Returns true if no further place can be taken.
+    pub(super) fn are_taken(&self) -> bool {
+        self.lock().len() >= self.limit
+    }
+
+    /// Counts a session in the place of `peer` until the result is dropped. `None` if all places are taken, or
+    /// the place has as many sessions as one may have.
+    pub(super) fn enter(self: &Arc<Self>, root: [u8; 32], peer: Identity) -> Option<Place> {
+        let mut taken = self.lock();
+        let key = (root, peer);
+        let is_full = taken.len() >= self.limit;
+        let sessions = match taken.get_mut(&key) {
+            Some(sessions) => sessions,
+            None if is_full => return None,
+            None => taken.entry(key).or_default(),
+        };
+        if *sessions >= MAX_SESSIONS {
+            return None;
+        }
+        *sessions += 1;
+        Some(Place { places: self.clone(), key })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, usize>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session in a place.
+pub(super) struct Place {
+    places: Arc<Places>,
+    key: Key,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        if let Some(sessions) = taken.get_mut(&self.key) {
+            *sessions -= 1;
+            if *sessions == 0 {
+                taken.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_identity_has_one_place_in_a_share_whatever_it_opens() {
+        let places = Places::new(3);
+        let [greedy, other, late] = [1, 2, 3].map(|byte| Identity::from_bytes([byte; 32]));
+        let held: Vec<_> = (0..10).filter_map(|_| places.enter([7; 32], greedy)).collect();
+        assert_eq!((held.len(), places.lock().len()), (MAX_SESSIONS, 1));
+        let second = places.enter([8; 32], greedy);
+        let third = places.enter([7; 32], other);
+        assert!(second.is_some() && third.is_some() && places.are_taken());
+        assert!(places.enter([7; 32], late).is_none());
+        // A further session of a peer that is there.
+        assert!(places.enter([7; 32], other).is_some());
+        drop(held);
+        assert!(!places.are_taken() && places.enter([7; 32], late).is_some());
+    }
+}
