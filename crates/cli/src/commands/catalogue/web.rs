@@ -3,6 +3,7 @@
 
 mod client;
 mod meta;
+mod resolver;
 mod url;
 
 use std::io::{self, Read, Write};

@@ -9,8 +9,10 @@ use levada_node::config::format_duration;
 use rustls::crypto::aws_lc_rs;
 use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, Error, ResponseExt};
 
+use super::resolver::{LeadsInside, SameKind};
 use super::url::WebUrl;
 use crate::commands::catalogue::files;
 use crate::failure::{DENIED, Failure, PROTOCOL, UNREACHABLE};
@@ -64,7 +66,8 @@ impl HttpClient {
             // For a redirect from http to https.
             false => config.tls_config(tls(ca).unwrap_or_else(|_| no_roots())),
         };
-        let agent = config.build().new_agent();
+        let (connector, resolver) = (DefaultConnector::new(), SameKind::default());
+        let agent = Agent::with_parts(config.build(), connector, resolver);
         Ok(Self { web: web.clone(), agent, timeout, start: Instant::now() })
     }
 
@@ -119,9 +122,10 @@ impl HttpClient {
         match error {
             Error::Timeout(_) if self.start.elapsed() + TIMER_SLACK >= self.timeout => self.late(),
             Error::Timeout(what) => unreachable(&format_args!("no answer in time ({what})")),
-            Error::Io(error) => match tls_error(&error) {
-                Some(error) => self.distrusted(error),
-                None => unreachable(&error),
+            Error::Io(error) => match (tls_error(&error), cause::<LeadsInside>(&error)) {
+                (Some(error), _) => self.distrusted(error),
+                (None, Some(error)) => self.broken(error),
+                (None, None) => unreachable(&error),
             },
             Error::Rustls(error) => self.distrusted(&error),
             Error::HostNotFound => unreachable(&"the host name is unknown"),
@@ -161,6 +165,10 @@ fn is_downgraded(history: &[Uri]) -> bool {
 }
 
 fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
+    cause(error)
+}
+
+fn cause<E: std::error::Error + 'static>(error: &io::Error) -> Option<&E> {
     error.get_ref()?.downcast_ref()
 }
 
