@@ -51,14 +51,14 @@ pub enum Audience {
 }
 
 impl Audience {
-    /// Names this audience of the service `name` of a node to caches, which share answers only within one realm (`docs/protocol.md`, "Handshake
-    /// with middleboxes").
-    pub fn realm(self, name: &str) -> [u8; 16] {
+    /// Names this audience of the service `name` of a node to caches, which share answers of its `origin` only
+    /// within one realm (`docs/protocol.md`, "Handshake with middleboxes").
+    pub fn realm(self, name: &str, origin: &str) -> [u8; 16] {
         let audience = match self {
             Self::All => "all",
         };
-        let parts = [label::REALM, name, audience].map(str::as_bytes);
-        let hash = sha256(&[parts[0], &[0], parts[1], &[0], parts[2]]);
+        let parts = [label::REALM, name, audience, origin].map(str::as_bytes);
+        let hash = sha256(&[parts[0], &[0], parts[1], &[0], parts[2], &[0], parts[3]]);
         let mut realm = [0; 16];
         realm.copy_from_slice(&hash[..16]);
         realm
@@ -69,7 +69,8 @@ impl Audience {
 pub struct PreparedPathRun {
     run: Box<dyn FnOnce(PathSession) -> RunFuture + Send>,
     context_names: Vec<&'static str>,
-    audience: Option<Audience>,
+    /// Who may share answers of which origin.
+    shared: Option<(Audience, String)>,
 }
 
 impl PreparedPathRun {
@@ -79,7 +80,7 @@ impl PreparedPathRun {
         F: Future<Output = Result<(), ServiceError>> + Send + 'static,
     {
         let run = Box::new(move |session| Box::pin(run(session)) as RunFuture);
-        Self { run, context_names: Vec::new(), audience: None }
+        Self { run, context_names: Vec::new(), shared: None }
     }
 
     /// Names the contexts of the path, from context 1 on, for the operator of the node.
@@ -94,16 +95,16 @@ impl PreparedPathRun {
         &self.context_names
     }
 
-    /// Lets caches on the path share answers of this session within `audience`; None: they must not share any.
+    /// Lets caches on the path share answers of `origin` in this session within `audience`.
     #[must_use]
-    pub fn shared_with(mut self, audience: Option<Audience>) -> Self {
-        self.audience = audience;
+    pub fn shared_with(mut self, audience: Audience, origin: &str) -> Self {
+        self.shared = Some((audience, origin.to_owned()));
         self
     }
 
-    /// Who may share answers of this session.
-    pub fn audience(&self) -> Option<Audience> {
-        self.audience
+    /// The realm of this session of the service `name`; `None` if caches must not share its answers.
+    pub fn realm(&self, name: &str) -> Option<[u8; 16]> {
+        self.shared.as_ref().map(|(audience, origin)| audience.realm(name, origin))
     }
 
     /// Runs the session until it has ended.
@@ -320,13 +321,14 @@ mod tests {
     use levada_core::encode_list;
 
     #[test]
-    fn a_realm_belongs_to_one_service() {
-        let realm = Audience::All.realm("web");
-        // SHA-256 of "levada/1 realm", 00, "web", 00, "all".
-        let expected = "bad0ff788fb8c7f7250ef6e1c6957aab";
+    fn a_realm_belongs_to_one_service_and_origin() {
+        let realm = Audience::All.realm("web", "web.test:80");
+        // SHA-256 of "levada/1 realm", 00, "web", 00, "all", 00, "web.test:80".
+        let expected = "ec40562e4c2062c92cd17dd6dfa03af6";
         let hex: String = realm.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expected);
-        assert_ne!(realm, Audience::All.realm("wiki"));
+        assert_ne!(realm, Audience::All.realm("wiki", "web.test:80"));
+        assert_ne!(realm, Audience::All.realm("web", "web.test:81"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
 
 mod join;
-mod places;
+mod peer_slots;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,7 +15,7 @@ use levada_swarm::content::Source;
 use levada_swarm::driver::{Link, Share, ShareOptions};
 use tokio::time::timeout;
 
-use places::Places;
+use peer_slots::PeerSlots;
 
 pub use join::{JoinError, Joined, join, join_first, join_over_udp};
 
@@ -34,7 +34,7 @@ pub trait Admission: Send + Sync {
 /// The shares that a node serves, by their roots.
 pub struct Shares {
     running: Mutex<HashMap<[u8; 32], Running>>,
-    places: Arc<Places>,
+    slots: Arc<PeerSlots>,
 }
 
 enum Running {
@@ -57,7 +57,7 @@ impl Shares {
     /// No shares yet; `peers` may be served at a time, of all shares together. An identity counts once in each
     /// share.
     pub fn new(peers: usize) -> Self {
-        Self { running: Mutex::default(), places: Places::new(peers) }
+        Self { running: Mutex::default(), slots: PeerSlots::new(peers) }
     }
 
     /// Serves `source`, unless a content with its root is served already. It needs a runtime.
@@ -123,12 +123,12 @@ impl Service for Swarm {
                 "the node does not serve this share now; its owner can see why".into(),
             )
         })?;
-        let places = self.0.places.clone();
-        if places.are_taken() {
+        let slots = self.0.slots.clone();
+        if slots.are_taken() {
             return Err(full());
         }
         Ok(PreparedRun::new(move |invocation, stream| async move {
-            let _place = places.enter(root, invocation.holder).ok_or_else(full)?;
+            let _slot = slots.enter(root, invocation.holder).ok_or_else(full)?;
             serve(&share, invocation, stream).await
         }))
     }

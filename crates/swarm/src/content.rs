@@ -11,7 +11,7 @@ mod tree;
 mod unpack;
 
 pub use error::ContentError;
-pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError, check_name};
+pub use manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError, check_name, printable};
 pub use own_file::open_own;
 pub use partial::PartialFile;
 pub use source::Source;

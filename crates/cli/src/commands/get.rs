@@ -16,7 +16,7 @@ use levada_node::config::parse_duration;
 use levada_node::peer_network::{self, Listen};
 use levada_services::swarm::{JoinError, join_first, join_over_udp};
 use levada_session::Connection;
-use levada_swarm::content::{ContentError, PartialFile, unpack};
+use levada_swarm::content::{ContentError, PartialFile, printable, unpack};
 use levada_swarm::driver::{Get, GetError, Got, Link};
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
@@ -238,15 +238,18 @@ impl Download<'_> {
     /// Returns the path to write to. The sharer chooses the name, except a hidden one: shells and other
     /// programs read files such as `.bash_profile` unasked.
     fn target(&self, description: &Description) -> Result<PathBuf, Failure> {
-        let name = &description.name;
+        let name = printable(&description.name);
         let path = match &self.arguments.output {
-            None => PathBuf::from(name),
-            Some(folder) if folder.is_dir() => folder.join(name),
+            None => PathBuf::from(&name),
+            Some(folder) if folder.is_dir() => folder.join(&name),
             Some(path) => return Ok(path.clone()),
         };
         if name.starts_with('.') {
-            let text = format!("the name {} is hidden; name the target with -o PATH", plain(name));
+            let text = format!("the name {} is hidden; name the target with -o PATH", plain(&name));
             return Err(Failure::new(USAGE, text));
+        }
+        if name != description.name {
+            note_replaced(&path);
         }
         Ok(path)
     }
@@ -254,9 +257,10 @@ impl Download<'_> {
     /// Unpacks a folder once all is there, and waits while others may still fetch from here.
     async fn seeding(&self, report: &Report, description: &Description, from: &Path, to: &Path) {
         if description.is_folder {
-            let (from, to) = (from.to_owned(), to.to_owned());
-            match tokio::task::spawn_blocking(move || unpack(&from, &to)).await {
-                Ok(Ok(())) => {}
+            let (from, target) = (from.to_owned(), to.to_owned());
+            match tokio::task::spawn_blocking(move || unpack(&from, &target)).await {
+                Ok(Ok(0)) => {}
+                Ok(Ok(_)) => note_replaced(to),
                 Ok(Err(error)) => output::note(plain(&error.to_string())),
                 Err(_) => return,
             }
@@ -266,6 +270,14 @@ impl Download<'_> {
             sleep(time).await;
         }
     }
+}
+
+/// Notes that the names in or of `path` are not those of the sharer.
+fn note_replaced(path: &Path) {
+    output::note(plain(&format!(
+        "{}: characters of names that hide or reorder text were replaced by _",
+        path.display()
+    )));
 }
 
 fn join_failure(error: JoinError) -> Failure {

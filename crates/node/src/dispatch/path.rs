@@ -85,7 +85,7 @@ async fn run(
     let bytes = Zeroizing::new(wire::encode(&message));
     zeroize_secret(&mut message);
     let Prepared::Path(run, _) = run else { return };
-    let realm = run.audience().map(|audience| audience.realm(&service));
+    let realm = run.realm(&service);
     // Middleboxes may answer from here on.
     if session.start(true, realm).is_err() || session.control(&bytes).is_err() {
         return;

@@ -51,6 +51,11 @@ impl Origin {
         Ok(Self { authority, forwarding, user: String::new() })
     }
 
+    /// Where it listens: `host:port`.
+    pub(super) fn authority(&self) -> &str {
+        &self.authority
+    }
+
     /// The same origin, for one client: the pinned name of its identity, or the identity.
     pub(super) fn for_user(&self, user: String) -> Self {
         Self { user, ..self.clone() }

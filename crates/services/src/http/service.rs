@@ -41,15 +41,6 @@ enum Share {
     All,
 }
 
-impl From<Share> for Option<Audience> {
-    fn from(share: Share) -> Self {
-        match share {
-            Share::None => None,
-            Share::All => Some(Audience::All),
-        }
-    }
-}
-
 /// The type `http`.
 pub(crate) fn service_type() -> ServiceType {
     ServiceType::new("http", |definition: &Definition, context, options: Options| {
@@ -109,7 +100,11 @@ impl Service for Http {
             let origin = origin.for_user(name_of(&*names, session.peer()));
             serve::path(origin, path, session)
         });
-        Ok(run.with_context_names(layout.names()).shared_with(self.share.into()))
+        let run = run.with_context_names(layout.names());
+        Ok(match self.share {
+            Share::None => run,
+            Share::All => run.shared_with(Audience::All, self.origin.authority()),
+        })
     }
 }
 

@@ -4,13 +4,15 @@
 //! manifest is, for each file: the length of its path (2 bytes), the path in UTF-8 with `/` between components, the length of the file
 //! (8 bytes), and 1 if it is executable, otherwise 0 (1 byte).
 
-use std::collections::HashSet;
 use std::path::{Component, Path};
 
+use levada_core::printable::is_printable;
 use thiserror::Error;
 
 /// The longest manifest, in bytes.
 pub const MAX_MANIFEST: u64 = 64 << 20;
+/// The most files. Each takes up to 200 bytes of memory beside its path.
+const MAX_FILES: usize = 1_000_000;
 /// The longest name of a file or folder, in bytes (NAME_MAX of Linux).
 const MAX_NAME: usize = 255;
 /// The longest path, in bytes.
@@ -52,7 +54,7 @@ pub enum ManifestError {
     /// Two files with one path, or a file where another path needs a folder.
     #[error("two shared files have the path {0:?}; rename one of them")]
     Twice(String),
-    /// Longer than [`MAX_MANIFEST`], or the files together than 2^63 bytes.
+    /// Longer than [`MAX_MANIFEST`], more than a million files, or the files together than 2^63 bytes.
     #[error("too many files for one share; pack them into an archive")]
     TooLong,
 }
@@ -63,27 +65,36 @@ impl Manifest {
     /// # Errors
     /// [`ManifestError`].
     pub fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
-        let mut files = HashSet::new();
-        let mut folders = HashSet::new();
+        if entries.len() > MAX_FILES {
+            return Err(ManifestError::TooLong);
+        }
         let (mut bytes, mut total) = (0_u64, 0_u64);
         for entry in &entries {
             check_path(&entry.path)?;
-            // Some file systems do not distinguish case; there, one file would replace another.
-            let folded = entry.path.to_lowercase();
-            folders.extend(folded.match_indices('/').map(|(at, _)| folded[..at].to_owned()));
-            if !files.insert(folded) {
-                return Err(ManifestError::Twice(entry.path.clone()));
-            }
             bytes += 11 + entry.path.len() as u64;
             total = total.checked_add(entry.length).ok_or(ManifestError::TooLong)?;
-        }
-        if let Some(both) = files.intersection(&folders).next() {
-            return Err(ManifestError::Twice(both.clone()));
         }
         if bytes > MAX_MANIFEST || total > i64::MAX as u64 - MAX_MANIFEST - 8 {
             return Err(ManifestError::TooLong);
         }
+        check_distinct(&entries)?;
         Ok(Self(entries))
+    }
+
+    /// The same files, with `_` for each character of a path that hides or reorders text, and the number of
+    /// paths that this has changed.
+    ///
+    /// # Errors
+    /// [`ManifestError::Twice`] if two paths are equal then.
+    pub fn with_printable_paths(self) -> Result<(Self, usize), ManifestError> {
+        let mut changed = 0;
+        let entries = self.0.into_iter().map(|entry| {
+            let path = printable(&entry.path);
+            changed += usize::from(path != entry.path);
+            Entry { path, ..entry }
+        });
+        let entries: Vec<Entry> = entries.collect();
+        Ok((Self::new(entries)?, changed))
     }
 
     /// The files.
@@ -116,6 +127,9 @@ impl Manifest {
         }
         let mut entries = Vec::new();
         while !bytes.is_empty() {
+            if entries.len() == MAX_FILES {
+                return Err(ManifestError::TooLong);
+            }
             let path = take(&mut bytes, 2)?;
             let path = take(&mut bytes, usize::from(path[0]) << 8 | usize::from(path[1]))?;
             let path = std::str::from_utf8(path).map_err(|_| ManifestError::Malformed)?.to_owned();
@@ -135,6 +149,27 @@ fn take<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], ManifestErr
     let (taken, rest) = bytes.split_at_checked(length).ok_or(ManifestError::Malformed)?;
     *bytes = rest;
     Ok(taken)
+}
+
+/// Returns a name or path with `_` for each character that hides or reorders text.
+pub fn printable(path: &str) -> String {
+    path.chars().map(|letter| if is_printable(letter) { letter } else { '_' }).collect()
+}
+
+/// Checks that no path stands twice, nor for a folder of another one. Some file systems do not distinguish case;
+/// there, one file would replace another.
+fn check_distinct(entries: &[Entry]) -> Result<(), ManifestError> {
+    // No path has the character NUL. With it for `/`, a path is next to those within it.
+    let folded = |entry: &Entry| entry.path.to_lowercase().replace('/', "\0");
+    let mut paths: Vec<String> = entries.iter().map(folded).collect();
+    paths.sort_unstable();
+    for (one, next) in paths.iter().zip(paths.iter().skip(1)) {
+        let rest = next.strip_prefix(one.as_str());
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('\0')) {
+            return Err(ManifestError::Twice(one.replace('\0', "/")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks the name of a file or folder: one component of a path.
@@ -232,6 +267,27 @@ mod tests {
         }
     }
 
+    /// Paths of 64 components, each of which names 63 folders: their names would take 2 GB.
+    #[test]
+    fn deep_paths_and_many_files_have_limits() {
+        let deep = |number: usize| entry(&format!("{}{number}", "folder of a name/".repeat(63)), 1);
+        let manifest = Manifest::new((0..1000).map(deep).collect()).unwrap();
+        assert_eq!(Manifest::decode(&manifest.encode()[8..]), Ok(manifest));
+        let many = (0..=MAX_FILES).map(|number| entry(&format!("{number}"), 0)).collect();
+        assert_eq!(Manifest::new(many), Err(ManifestError::TooLong));
+    }
+
+    #[test]
+    fn characters_that_hide_or_reorder_text_are_replaced() {
+        let names = ["invoice\u{202e}fdp.exe", "a/\u{200b}b", "c"].map(|path| entry(path, 1));
+        let (manifest, changed) =
+            Manifest::new(names.into()).unwrap().with_printable_paths().unwrap();
+        let paths: Vec<&str> = manifest.entries().iter().map(|one| one.path.as_str()).collect();
+        assert_eq!((paths, changed), (vec!["invoice_fdp.exe", "a/_b", "c"], 2));
+        let same = Manifest(vec![entry("a\u{202e}", 1), entry("a\u{202d}", 1)]);
+        assert_eq!(same.with_printable_paths(), Err(ManifestError::Twice("a_".to_owned())));
+    }
+
     #[test]
     fn names_of_devices_are_refused() {
         for path in [
@@ -264,6 +320,8 @@ mod tests {
 
     #[test]
     fn one_path_is_one_file() {
+        let apart = vec![entry("a", 1), entry("a-b", 1), entry("a.d/e", 1), entry("a b/c", 1)];
+        assert!(Manifest::new(apart).is_ok());
         for (one, other) in [("a", "a"), ("a", "A"), ("a", "a/b"), ("x/y/z", "x/Y")] {
             let refused = Manifest::new(vec![entry(one, 1), entry(other, 1)]);
             assert!(matches!(refused, Err(ManifestError::Twice(_))), "{one} {other}");

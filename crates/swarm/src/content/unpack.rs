@@ -9,17 +9,19 @@ use crate::content::error::ContentError;
 use crate::content::manifest::{MAX_MANIFEST, Manifest, ManifestError};
 use crate::content::partial::with;
 
-/// Writes the files of the content at `from` into the new folder `target`. The folder gets its name when all is written, so that a crash leaves none with a part.
+/// Writes the files of the content at `from` into the new folder `target`, and returns the number of paths with
+/// replaced characters ([`Manifest::with_printable_paths`]). The folder gets its name when all is written, so that
+/// a crash leaves none with a part.
 ///
 /// # Errors
 /// [`ContentError::Exists`], [`ContentError::Manifest`], [`ContentError::File`].
-pub fn unpack(from: &Path, target: &Path) -> Result<(), ContentError> {
+pub fn unpack(from: &Path, target: &Path) -> Result<usize, ContentError> {
     if fs::symlink_metadata(target).is_ok() {
         return Err(ContentError::Exists(target.to_owned()));
     }
     let mut content = File::open(from).map_err(ContentError::file(from))?;
     let manifest = read_manifest(&mut content).map_err(ContentError::file(from))?;
-    let manifest = Manifest::decode(&manifest)?;
+    let (manifest, changed) = Manifest::decode(&manifest)?.with_printable_paths()?;
     let length = content.metadata().map_err(ContentError::file(from))?.len();
     let files: u64 = manifest.entries().iter().map(|entry| entry.length).sum();
     let start = content.stream_position().map_err(ContentError::file(from))?;
@@ -37,7 +39,8 @@ pub fn unpack(from: &Path, target: &Path) -> Result<(), ContentError> {
         write_file(&mut content, &path, entry.length, entry.executable)
             .map_err(ContentError::file(&path))?;
     }
-    fs::rename(&unfinished, target).map_err(ContentError::file(target))
+    fs::rename(&unfinished, target).map_err(ContentError::file(target))?;
+    Ok(changed)
 }
 
 fn read_manifest(content: &mut File) -> io::Result<Vec<u8>> {
@@ -83,7 +86,7 @@ mod tests {
         content.extend_from_slice(b"onedd");
         let (from, target) = (folder.path().join("content"), folder.path().join("out"));
         fs::write(&from, &content).unwrap();
-        unpack(&from, &target).unwrap();
+        assert_eq!(unpack(&from, &target).unwrap(), 0);
         assert_eq!(fs::read(target.join("a/b")).unwrap(), b"one");
         assert_eq!(fs::read(target.join("d")).unwrap(), b"dd");
         assert!(fs::metadata(target.join("a/b")).unwrap().permissions().mode() & 0o100 != 0);

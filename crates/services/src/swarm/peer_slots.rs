@@ -1,4 +1,4 @@
-//! The places of peers: one for each identity in each share, however many sessions it has there.
+//! The slots of peers: one for each identity in each share, however many sessions it has there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,26 +12,26 @@ const MAX_SESSIONS: usize = 4;
 /// The root of a share, and a peer of it.
 type Key = ([u8; 32], Identity);
 
-/// The places of all shares together.
-pub(super) struct Places {
+/// The slots of all shares together.
+pub(super) struct PeerSlots {
     limit: usize,
-    /// The number of sessions in each place that is taken.
+    /// The number of sessions in each slot that is taken.
     taken: Mutex<HashMap<Key, usize>>,
 }
 
-impl Places {
+impl PeerSlots {
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self { limit, taken: Mutex::default() })
     }
 
-    /// Returns true if no further place can be taken.
+    /// Returns true if no further slot can be taken.
     pub(super) fn are_taken(&self) -> bool {
         self.lock().len() >= self.limit
     }
 
-    /// Counts a session in the place of `peer` until the result is dropped. `None` if all places are taken, or
-    /// the place has as many sessions as one may have.
-    pub(super) fn enter(self: &Arc<Self>, root: [u8; 32], peer: Identity) -> Option<Place> {
+    /// Counts a session in the slot of `peer` until the result is dropped. `None` if all slots are taken, or
+    /// the slot has as many sessions as one may have.
+    pub(super) fn enter(self: &Arc<Self>, root: [u8; 32], peer: Identity) -> Option<PeerSlot> {
         let mut taken = self.lock();
         let key = (root, peer);
         let is_full = taken.len() >= self.limit;
@@ -44,7 +44,7 @@ impl Places {
             return None;
         }
         *sessions += 1;
-        Some(Place { places: self.clone(), key })
+        Some(PeerSlot { slots: self.clone(), key })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, usize>> {
@@ -52,15 +52,15 @@ impl Places {
     }
 }
 
-/// A session in a place.
-pub(super) struct Place {
-    places: Arc<Places>,
+/// A session in a slot.
+pub(super) struct PeerSlot {
+    slots: Arc<PeerSlots>,
     key: Key,
 }
 
-impl Drop for Place {
+impl Drop for PeerSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.slots.lock();
         if let Some(sessions) = taken.get_mut(&self.key) {
             *sessions -= 1;
             if *sessions == 0 {
@@ -76,17 +76,17 @@ mod tests {
 
     #[test]
     fn one_identity_has_one_place_in_a_share_whatever_it_opens() {
-        let places = Places::new(3);
+        let slots = PeerSlots::new(3);
         let [greedy, other, late] = [1, 2, 3].map(|byte| Identity::from_bytes([byte; 32]));
-        let held: Vec<_> = (0..10).filter_map(|_| places.enter([7; 32], greedy)).collect();
-        assert_eq!((held.len(), places.lock().len()), (MAX_SESSIONS, 1));
-        let second = places.enter([8; 32], greedy);
-        let third = places.enter([7; 32], other);
-        assert!(second.is_some() && third.is_some() && places.are_taken());
-        assert!(places.enter([7; 32], late).is_none());
+        let held: Vec<_> = (0..10).filter_map(|_| slots.enter([7; 32], greedy)).collect();
+        assert_eq!((held.len(), slots.lock().len()), (MAX_SESSIONS, 1));
+        let second = slots.enter([8; 32], greedy);
+        let third = slots.enter([7; 32], other);
+        assert!(second.is_some() && third.is_some() && slots.are_taken());
+        assert!(slots.enter([7; 32], late).is_none());
         // A further session of a peer that is there.
-        assert!(places.enter([7; 32], other).is_some());
+        assert!(slots.enter([7; 32], other).is_some());
         drop(held);
-        assert!(!places.are_taken() && places.enter([7; 32], late).is_some());
+        assert!(!slots.are_taken() && slots.enter([7; 32], late).is_some());
     }
 }
