@@ -12,3 +12,4 @@ mod long_package;
 mod nodes;
 mod partition;
 mod snapshot;
+mod unreadable;

@@ -35,6 +35,12 @@ pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failu
     started.map_err(Failure::local)
 }
 
+/// The filter of a configuration, without lines of the client of NATS: it repeats each failed attempt to connect,
+/// which the catalogue reports itself.
+pub fn without_libraries(filter: &str) -> String {
+    format!("async_nats=off,{filter}")
+}
+
 fn filter_for(verbose: u8, standard: &str) -> &str {
     match usize::from(verbose).min(VERBOSE.len()).checked_sub(1) {
         Some(more) => VERBOSE[more],

@@ -96,6 +96,7 @@ mod tests {
             changes,
             fault: away.map(|_| "the engine is away".to_owned()),
             away: Duration::from_secs(away.unwrap_or(0)),
+            rejected: 0,
         };
         let mut now = 0;
         for (lag, value) in [

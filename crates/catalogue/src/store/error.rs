@@ -101,6 +101,22 @@ pub enum StoreError {
         "the engine of this catalogue has not answered, so this may be done or not: try again, which changes nothing if it is done"
     )]
     Uncertain,
+    /// The engine answers and cannot be used as it is configured. Trying again is of no use.
+    #[error("the engine of this catalogue must be configured otherwise: {0}")]
+    Misconfigured(String),
+    /// Another node of the catalogue has a later version, which writes records that this one cannot read.
+    #[error(
+        "the catalogue has records in format {0}, and this version of Levada knows only earlier ones: \
+         nothing is written here, and reading goes on with what came before; install the version of \
+         the other nodes"
+    )]
+    Newer(u32),
+    /// The record of a change is in the log and cannot be applied. No node has it.
+    #[error(
+        "record {0} of the catalogue's log conflicts with earlier ones, and no node applies it: \
+         `levada catalogue log` shows it"
+    )]
+    Rejected(u64),
     /// The query is too long.
     #[error("a query has at most {MAX_QUERY} bytes and {MAX_WORDS} words")]
     Query,

@@ -126,6 +126,8 @@ pub struct Lag {
     pub fault: Option<String>,
     /// For how long none has.
     pub away: Duration,
+    /// How many records of the others could not be applied, since they conflict with earlier ones.
+    pub rejected: u64,
 }
 
 impl fmt::Display for Lag {
@@ -134,9 +136,14 @@ impl fmt::Display for Lag {
             write!(f, "{} changes behind; ", self.changes)?;
         }
         match &self.fault {
-            Some(fault) => write!(f, "no news for {} s: {fault}", self.away.as_secs()),
-            None => f.write_str("following"),
+            Some(fault) => write!(f, "no news for {} s: {fault}", self.away.as_secs())?,
+            None => f.write_str("following")?,
         }
+        if self.rejected > 0 {
+            let records = if self.rejected == 1 { "record" } else { "records" };
+            write!(f, "; {} {records} of its log not applied", self.rejected)?;
+        }
+        Ok(())
     }
 }
 

@@ -88,7 +88,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
 pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let config = Config::load(&home.config_file())?;
-    log::start(verbose, &config.log, config.log_format)?;
+    log::start(verbose, &log::without_libraries(&config.log), config.log_format)?;
     running::up(&home, &overrides, announce).await?;
     Ok(0)
 }

@@ -208,6 +208,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "running_sessions": node.sessions.count(),
         "connections": node.connections.count(),
         "catalogue": node.catalogue.is_some(),
+        "catalogue_engine": node.catalogue.as_ref().and_then(|handle| handle.lag()).map(|lag| lag.to_string()),
         "disk": disk.as_str(),
         "time": now.time.0,
         "clock_jumped": now.jumped,

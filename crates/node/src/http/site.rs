@@ -205,17 +205,21 @@ impl Paths {
             return Response::text(503, PLAIN, "the catalogue cannot be read: see the log\n");
         }
         match *self.unready.lock().unwrap_or_else(PoisonError::into_inner) {
-            None => Response::text(200, PLAIN, "ready\n"),
+            // Also while the engine is away: reading goes on.
+            None => Response::text(200, PLAIN, format!("ready\n{}", self.catalogue_state())),
             Some(text) => Response::text(503, PLAIN, text),
         }
     }
 
     /// That the process answers; and of a catalogue that several nodes share, how far it is behind.
     fn health(&self) -> String {
-        match self.node.catalogue.as_ref().and_then(|handle| handle.lag()) {
-            Some(lag) => format!("ok\ncatalogue: {lag}\n"),
-            None => "ok\n".to_owned(),
-        }
+        format!("ok\n{}", self.catalogue_state())
+    }
+
+    /// How far a catalogue that several nodes share is behind, in a line; empty for another one.
+    fn catalogue_state(&self) -> String {
+        let lag = self.node.catalogue.as_ref().and_then(|handle| handle.lag());
+        lag.map_or_else(String::new, |lag| format!("catalogue: {lag}\n"))
     }
 
     fn metrics(&self) -> String {
@@ -276,5 +280,9 @@ fn write_lag(text: &mut String, lag: &Lag) -> std::fmt::Result {
         "# HELP levada_catalogue_away_seconds For how long the engine has had no news."
     )?;
     writeln!(text, "# TYPE levada_catalogue_away_seconds gauge")?;
-    writeln!(text, "levada_catalogue_away_seconds {}", lag.away.as_secs_f64())
+    writeln!(text, "levada_catalogue_away_seconds {}", lag.away.as_secs_f64())?;
+    let metric = "levada_catalogue_rejected";
+    writeln!(text, "# HELP {metric} Records of the log that conflict with earlier ones.")?;
+    writeln!(text, "# TYPE {metric} gauge")?;
+    writeln!(text, "{metric} {}", lag.rejected)
 }

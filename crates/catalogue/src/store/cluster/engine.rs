@@ -96,8 +96,8 @@ impl Engine {
         self.parts_connection.check().await?;
         let longest = self.connection.client.server_info().max_payload;
         if longest < MAX_RECORD {
-            let text = format!("its `max_payload` is {longest} bytes: set it to 2MB");
-            return Err(unavailable(&text));
+            let text = format!("its `max_payload` is {longest} bytes; set it to 2MB");
+            return Err(StoreError::Misconfigured(text));
         }
         let log = Config {
             subjects: vec![self.subjects.log()],

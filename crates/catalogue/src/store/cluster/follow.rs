@@ -23,7 +23,7 @@ use super::cache::Cache;
 use super::connect::unavailable;
 use super::engine::{Engine, RETRY_DELAY};
 use super::position::Position;
-use super::record;
+use super::record::{self, Undecoded};
 use crate::store::StoreError;
 use crate::store::embedded::Inner;
 use crate::store::embedded::replica::{Applied, Entry};
@@ -39,6 +39,8 @@ const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
 const INACTIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest delay before a retry.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Between two lines of the log about a fault that lasts.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
 /// How many records are applied at once.
 const BATCH: usize = 512;
 /// And how many bytes, about.
@@ -55,6 +57,8 @@ pub struct Follower {
     pub cache: Arc<Mutex<Cache>>,
     pub position: watch::Sender<Position>,
     pub revision: watch::Sender<u64>,
+    /// When the log last said that the catalogue's log is not followed; `None` while it is.
+    pub reported: Mutex<Option<Instant>>,
 }
 
 impl Follower {
@@ -65,8 +69,8 @@ impl Follower {
             loop {
                 let before = self.position.borrow().applied;
                 let Err(error) = self.follow().await else { continue };
-                tracing::debug!(%error, "the log of the catalogue is not followed");
                 self.position.send_modify(|position| position.fail(&error));
+                self.report_fault(&error);
                 let has_progress = self.position.borrow().applied > before;
                 delay = if has_progress { RETRY_DELAY } else { MAX_RETRY_DELAY.min(delay * 2) };
                 sleep(delay).await;
@@ -76,6 +80,22 @@ impl Follower {
             () = run => {}
             () = self.keep_indexed() => {}
             () = self.position.closed() => {}
+        }
+    }
+
+    /// Reports a fault, at most once a minute.
+    fn report_fault(&self, error: &StoreError) {
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if reported.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+            *reported = Some(Instant::now());
+            tracing::warn!(%error, "the catalogue gets no changes of other nodes; reading goes on");
+        }
+    }
+
+    fn report_following(&self) {
+        let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if reported.is_some() {
+            tracing::info!("the catalogue gets the changes of other nodes again");
         }
     }
 
@@ -100,6 +120,7 @@ impl Follower {
         self.position.send_modify(|position| {
             (position.known, position.fault) = (known.max(position.known), None);
         });
+        self.report_following();
         let (batches, received) = mpsc::channel(1);
         let mut applying = pin!(self.apply_all(received));
         tokio::select! {
@@ -157,7 +178,14 @@ impl Follower {
             while let Some(message) = next {
                 let message = message.map_err(|error| unavailable(&error))?;
                 bytes += message.payload.len();
-                entries.push(self.entry(&message, &mut delivered)?);
+                match self.entry(&message, &mut delivered) {
+                    Ok(entry) => entries.push(entry),
+                    Err(error) => {
+                        // What came before is applied.
+                        let _ = batches.send(entries).await;
+                        return Err(error);
+                    }
+                }
                 let is_full = entries.len() >= BATCH || bytes >= BATCH_BYTES;
                 next = if is_full { None } else { messages.next().now_or_never().flatten() };
             }
@@ -174,8 +202,11 @@ impl Follower {
         if info.consumer_sequence != *delivered {
             return Err(unavailable("records came faster than they could be applied"));
         }
-        let newer = "the log has a record that this version does not know: install the version of the other nodes";
-        let record = record::from_bytes(&message.payload).ok_or_else(|| unavailable(newer))?;
+        let record = match record::from_bytes(&message.payload) {
+            Ok(record) => Some(record),
+            Err(Undecoded::Unreadable) => None,
+            Err(Undecoded::Newer(format)) => return Err(StoreError::Newer(format)),
+        };
         self.note_known(info.stream_sequence + info.pending);
         let time = UnixTime(u64::try_from(info.published.unix_timestamp()).unwrap_or(0));
         let digest = sha256(&[&message.payload]);
@@ -203,14 +234,16 @@ impl Follower {
         let local = Arc::clone(&self.local);
         let cache = Arc::clone(&self.cache);
         let work = move || {
-            let deleted = local.apply(&entries)?;
+            let (deleted, rejected) = local.apply(&entries)?;
             let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
             deleted.iter().for_each(|digest| cache.remove(digest));
-            local.revision()
+            Ok::<_, StoreError>((local.revision()?, rejected))
         };
         let done = tokio::task::spawn_blocking(work).await;
-        let revision = done.map_err(|error| unavailable(&error))??;
+        let (revision, rejected) = done.map_err(|error| unavailable(&error))??;
         self.position.send_modify(|position| {
+            report_rejected(rejected);
+            position.rejected += rejected;
             position.applied = applied;
             position.known = position.known.max(applied);
         });
@@ -244,5 +277,14 @@ impl Follower {
 
     fn is_far_behind(&self) -> bool {
         self.position.borrow().missing() > FAR_BEHIND
+    }
+}
+
+fn report_rejected(records: u64) {
+    if records > 0 {
+        tracing::error!(
+            records,
+            "records of the catalogue's log conflict with earlier ones and are not applied; `levada catalogue log` shows them"
+        );
     }
 }

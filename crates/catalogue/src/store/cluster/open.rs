@@ -54,7 +54,8 @@ impl Cluster {
         };
         let at = applied.number;
         let begun_with = if is_new { at } else { 0 };
-        let position = Position { applied: at, known: at, ..Position::default() };
+        let rejected = local.rejected()?;
+        let position = Position { applied: at, known: at, rejected, ..Position::default() };
         let (positions, position) = watch::channel(position);
         let (revisions, revision) = watch::channel(local.revision()?);
         let follower = Follower {
@@ -63,6 +64,7 @@ impl Cluster {
             cache: Arc::clone(&cache),
             position: positions,
             revision: revisions,
+            reported: Mutex::default(),
         };
         runtime.spawn(follower.run());
         let (fetches, write_timeout) = (Default::default(), options.write_timeout);
@@ -125,6 +127,7 @@ async fn log_of(engine: &Engine, limit: Duration) -> Result<LogId, StoreError> {
     loop {
         match engine.create().await {
             Ok(log) => return Ok(log),
+            Err(error @ StoreError::Misconfigured(_)) => return Err(error),
             Err(error) if Instant::now() >= until => return Err(error),
             Err(error) => tracing::debug!(%error, "waiting for the engine of the catalogue"),
         }

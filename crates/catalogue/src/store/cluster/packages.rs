@@ -49,6 +49,7 @@ impl Cluster {
     async fn store(&self, digest: Digest, length: u64, content: Blob) -> Result<bool, StoreError> {
         let upload = random_id()?;
         let stored = Stored { digest, length, upload, claim: false };
+        self.attempt()?;
         self.engine.add_parts(&stored, content, self.write_timeout).await?;
         let record = Record::Stored(stored);
         let subject = self.engine.subjects.package(&digest);

@@ -16,11 +16,18 @@ pub struct Position {
     pub known: u64,
     /// Why the log is not followed at the moment, and since when.
     pub fault: Option<(String, Instant)>,
+    /// The format of a record that this version cannot read.
+    pub newer: Option<u32>,
+    /// Records that could not be applied.
+    pub rejected: u64,
 }
 
 impl Position {
     /// Notes why the log is not followed.
     pub fn fail(&mut self, error: &StoreError) {
+        if let StoreError::Newer(format) = error {
+            self.newer = Some(*format);
+        }
         let since = self.fault.take().map_or_else(Instant::now, |(_, since)| since);
         let text = match error {
             StoreError::Unavailable(why) => why.clone(),
@@ -35,7 +42,7 @@ impl Position {
             Some((fault, since)) => (Some(fault.clone()), since.elapsed()),
             None => (None, Duration::ZERO),
         };
-        Lag { changes: self.missing(), fault, away }
+        Lag { changes: self.missing(), fault, away, rejected: self.rejected }
     }
 
     /// How many records are known and not applied yet.

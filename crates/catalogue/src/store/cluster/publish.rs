@@ -67,7 +67,7 @@ impl Cluster {
     /// Publishes a draft.
     pub async fn publish(&self, draft: &Draft, author: Author) -> Result<Outcome, StoreError> {
         draft.check()?;
-        let mut attempt = Attempt::begin(self.write_timeout);
+        let mut attempt = self.attempt()?;
         let record = Record::Published(draft.clone(), author);
         let subject = self.engine.subjects.version(&draft.key, &draft.version);
         loop {
@@ -87,12 +87,37 @@ impl Cluster {
             };
             if let Some(number) = attempt.next(writing).await? {
                 self.reached(number).await;
-                return Ok(Outcome::Created(number));
+                return self.published(draft, author, number).await;
             }
             self.catch_up(&subject, &attempt).await;
             if let Some((_, stored)) = &claimed {
                 self.catch_up(&self.engine.subjects.package(&stored.digest), &attempt).await;
             }
+        }
+    }
+
+    /// The beginning of a change, unless another node writes what this version cannot read.
+    pub fn attempt(&self) -> Result<Attempt, StoreError> {
+        match self.position.borrow().newer {
+            Some(format) => Err(StoreError::Newer(format)),
+            None => Ok(Attempt::begin(self.write_timeout)),
+        }
+    }
+
+    /// The outcome of a publication whose record is in the log: it may conflict with an earlier one that the
+    /// engine did not compare it with.
+    async fn published(
+        &self,
+        draft: &Draft,
+        author: Author,
+        number: u64,
+    ) -> Result<Outcome, StoreError> {
+        match self.local.get(&draft.key, &draft.version)? {
+            Some(found) if found.revision != number => {
+                self.compare(draft, &found, author, true).await
+            }
+            None if self.position.borrow().applied >= number => Err(StoreError::Rejected(number)),
+            _ => Ok(Outcome::Created(number)),
         }
     }
 
@@ -135,7 +160,7 @@ impl Cluster {
         yanked: bool,
         author: Author,
     ) -> Result<Outcome, StoreError> {
-        let mut attempt = Attempt::begin(self.write_timeout);
+        let mut attempt = self.attempt()?;
         let (subject, record) = (
             self.engine.subjects.version(key, version),
             Record::Yanked { key: key.clone(), version: version.clone(), yanked, author },
@@ -161,7 +186,7 @@ impl Cluster {
 
     /// Writes a record that is only for the audit log. It may be there twice if the engine does not answer.
     pub async fn note(&self, record: &Record) -> Result<(), StoreError> {
-        let mut attempt = Attempt::begin(self.write_timeout);
+        let mut attempt = self.attempt()?;
         loop {
             let subject = self.engine.subjects.audit();
             let writing = self.engine.write(Write { subject, record, expected: None });

@@ -12,15 +12,35 @@ use crate::model::{Key, Version};
 use crate::store::embedded::replica::{Author, LogId, Record, Stored, UploadId};
 use crate::wire::{digest, draft, identity, invalid, key, publish, version};
 
-/// The bytes of a record.
-pub fn to_bytes(record: &Record) -> Vec<u8> {
-    encode(&Envelope { record: Some(to_message(record)) })
+/// The number of the format of records: higher than that of all versions which cannot read what this one writes.
+pub const FORMAT: u32 = 1;
+
+/// Why bytes of the log are no record.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Undecoded {
+    /// They say nothing in a format that this version knows. Every node with this format reads the same.
+    Unreadable,
+    /// A later version has written them, in the format with this number.
+    Newer(u32),
 }
 
-/// The record in bytes of the log. `None` if it is malformed, or written by a later version of this software.
-pub fn from_bytes(bytes: &[u8]) -> Option<Record> {
-    let envelope: Envelope = decode_within(bytes, MAX_RECORD).ok()?;
-    from_message(envelope.record?).ok()
+/// The bytes of a record.
+pub fn to_bytes(record: &Record) -> Vec<u8> {
+    encode(&Envelope { format: FORMAT, record: Some(to_message(record)) })
+}
+
+/// Decodes the bytes of a record.
+///
+/// # Errors
+/// [`Undecoded`].
+pub fn from_bytes(bytes: &[u8]) -> Result<Record, Undecoded> {
+    let envelope = decode_within::<Envelope>(bytes, MAX_RECORD);
+    let envelope = envelope.map_err(|_| Undecoded::Unreadable)?;
+    if envelope.format > FORMAT {
+        return Err(Undecoded::Newer(envelope.format));
+    }
+    let record = envelope.record.and_then(|record| from_message(record).ok());
+    record.ok_or(Undecoded::Unreadable)
 }
 
 fn to_message(record: &Record) -> Message {
@@ -217,10 +237,25 @@ mod tests {
             Record::Deleted([4; 32]),
             Record::Swept(3, owner),
         ] {
-            assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
+            assert_eq!(from_bytes(&to_bytes(&record)), Ok(record));
         }
         let snapshot = Snapshot { log: [5; 16], number: 7, stored };
         assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()), Some(snapshot));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_told_from_one_of_a_later_version() {
+        let bytes = |format, record| encode(&Envelope { format, record });
+        let deleted = || Some(to_message(&Record::Deleted([4; 32])));
+        assert_eq!(from_bytes(&bytes(0, deleted())), Ok(Record::Deleted([4; 32])));
+        assert_eq!(from_bytes(&bytes(FORMAT + 1, deleted())), Err(Undecoded::Newer(FORMAT + 1)));
+        assert_eq!(from_bytes(&bytes(FORMAT + 1, None)), Err(Undecoded::Newer(FORMAT + 1)));
+        let short = Some(Message::Deleted(wire::Deleted { digest: vec![1] }));
+        // A field that this version does not know.
+        let unknown = [0xba, 0x01, 0x01, b'a'];
+        for wrong in [&bytes(0, None)[..], &bytes(FORMAT, short), &unknown, b"{}"] {
+            assert_eq!(from_bytes(wrong), Err(Undecoded::Unreadable), "{wrong:?}");
+        }
     }
 
     #[test]
@@ -229,8 +264,8 @@ mod tests {
             if let Some(snapshot) = Snapshot::from_bytes(bytes) {
                 assert_eq!(Snapshot::from_bytes(&snapshot.to_bytes()), Some(snapshot));
             }
-            if let Some(record) = from_bytes(bytes) {
-                assert_eq!(from_bytes(&to_bytes(&record)), Some(record));
+            if let Ok(record) = from_bytes(bytes) {
+                assert_eq!(from_bytes(&to_bytes(&record)), Ok(record));
             }
         });
     }

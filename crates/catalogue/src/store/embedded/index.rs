@@ -136,7 +136,9 @@ mod tests {
     }
 
     fn apply(inner: &Inner, number: u64, record: Record) {
-        inner.apply(&[Entry { number, time: UnixTime(7), digest: [0; 32], record }]).unwrap();
+        inner
+            .apply(&[Entry { number, time: UnixTime(7), digest: [0; 32], record: Some(record) }])
+            .unwrap();
     }
 
     fn publish(inner: &Inner, number: u64, key: &str, version: &str, text: &str) {

@@ -3,7 +3,7 @@
 
 use levada_core::{Digest, Identity, UnixTime};
 use levada_database::{Fault, Kind as DatabaseKind};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OptionalExtension};
 
 use super::audit::{self, Details};
 use super::inner::{CATALOGUE, Inner};
@@ -88,8 +88,8 @@ pub struct Entry {
     pub time: UnixTime,
     /// The SHA-256 of its bytes.
     pub digest: Digest,
-    /// What it says.
-    pub record: Record,
+    /// What it says; `None` if it cannot be read.
+    pub record: Option<Record>,
 }
 
 /// How far a replica is.
@@ -183,20 +183,30 @@ impl Inner {
         })?)
     }
 
-    /// Repeats what the next records of the log say, in one transaction. The blobs that they have deleted. Words are indexed later.
-    pub fn apply(&self, entries: &[Entry]) -> Result<Vec<Digest>, StoreError> {
-        let Some(last) = entries.last() else { return Ok(Vec::new()) };
-        let has_deletions = entries.iter().any(|it| matches!(it.record, Record::Deleted(_)));
+    /// The number of records that could not be applied.
+    pub fn rejected(&self) -> Result<u64, StoreError> {
+        Ok(self.database.read(|connection| {
+            let sql =
+                "SELECT count(*) AS count FROM audit WHERE outcome = 'conflict' AND text <> ''";
+            connection.prepare_cached(sql)?.query_row([], |row| row::number(row, "count"))
+        })?)
+    }
+
+    /// Repeats what the next records of the log say, in one transaction. Returns the blobs that they have deleted,
+    /// and how many records could not be applied. Words are indexed later.
+    pub fn apply(&self, entries: &[Entry]) -> Result<(Vec<Digest>, u64), StoreError> {
+        let Some(last) = entries.last() else { return Ok((Vec::new(), 0)) };
+        let has_deletions = entries.iter().any(|it| matches!(it.record, Some(Record::Deleted(_))));
         // Between the deletion of a row and that of its file, no file is placed.
         let _placement = has_deletions.then(|| self.blobs.lock_placement_exclusive());
-        let (replaced, deleted) = self.database.write::<_, StoreError>(|tx| {
+        let (replaced, deleted, rejected) = self.database.write::<_, StoreError>(|tx| {
             let mut batch = Batch::new(tx, self.kept_changes);
             for entry in entries {
                 batch.apply(entry)?;
             }
             tx.prepare_cached("UPDATE replica SET applied = ?1, last = ?2")?
                 .execute((row::from_number(last.number), last.digest))?;
-            Ok((batch.replaced, batch.deleted))
+            Ok((batch.replaced, batch.deleted, batch.rejected))
         })?;
         self.blobs.count_replaced(replaced);
         for digest in &deleted {
@@ -204,7 +214,7 @@ impl Inner {
                 tracing::warn!(%error, "a deleted package is left until the next start");
             }
         }
-        Ok(deleted)
+        Ok((deleted, rejected))
     }
 }
 
@@ -213,18 +223,60 @@ struct Batch<'a> {
     connection: &'a Connection,
     kept_changes: u64,
     replaced: u64,
+    rejected: u64,
     deleted: Vec<Digest>,
+}
+
+/// Returns true if a record contradicts what earlier ones have made: a version that exists, or a package that
+/// does not.
+fn is_conflict(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
 
 type Done = Result<(), Fault<StoreError>>;
 
 impl<'a> Batch<'a> {
     fn new(connection: &'a Connection, kept_changes: u64) -> Self {
-        Self { connection, kept_changes, replaced: 0, deleted: Vec::new() }
+        Self { connection, kept_changes, replaced: 0, rejected: 0, deleted: Vec::new() }
     }
 
+    /// Applies a record, or notes in the audit log that it conflicts with earlier ones. All replicas are equal,
+    /// so each of them comes to the same result.
     fn apply(&mut self, entry: &Entry) -> Done {
-        match &entry.record {
+        let Some(record) = &entry.record else {
+            return self.reject(entry, "it cannot be read");
+        };
+        self.execute("SAVEPOINT record")?;
+        match self.apply_record(entry, record) {
+            Err(Fault::Sql(error)) if is_conflict(&error) => {
+                self.execute("ROLLBACK TO record")?;
+                self.reject(entry, &error.to_string())?;
+            }
+            other => other?,
+        }
+        self.execute("RELEASE record")
+    }
+
+    fn execute(&self, sql: &str) -> Done {
+        Ok(self.connection.prepare_cached(sql)?.execute([]).map(drop)?)
+    }
+
+    fn reject(&mut self, entry: &Entry, why: &str) -> Done {
+        self.rejected += 1;
+        let (identity, key, version) = match &entry.record {
+            Some(Record::Published(Draft { key, version, .. }, author))
+            | Some(Record::Yanked { key, version, author, .. }) => {
+                (author.identity, Some(key), Some(version))
+            }
+            _ => (None, None, None),
+        };
+        let text = format!("record {} of the log is not applied: {why}", entry.number);
+        let details = Details { identity, key, version, text: &text };
+        Ok(audit::add(self.connection, Action::Publish, "conflict", &details, entry.time)?)
+    }
+
+    fn apply_record(&mut self, entry: &Entry, record: &Record) -> Done {
+        match record {
             Record::Published(draft, author) => self.publish(entry.number, draft, author),
             Record::Yanked { key, version, yanked, author } => {
                 let revision = entry.number;

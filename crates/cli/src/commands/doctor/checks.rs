@@ -1,8 +1,10 @@
 //! The checks, one function each.
 
+mod catalogue;
 mod home;
 mod network;
 
+pub use catalogue::engine;
 pub use home::{disk, home, key};
 pub use network::{multicast, ports};
 
