@@ -39,7 +39,11 @@ impl Parties {
 
     /// The same, with further keys of the service.
     fn up_with(&self, service: &str, keys: &str, required: bool) -> Node<'_> {
-        let (address, hop) = (&self.origin.address, self.hop.identity());
+        let address = &self.origin.address;
+        // Pinned names stand for identities.
+        let pinned = ["peers", "add", "office", &self.hop.identity()];
+        self.node.args(pinned).ok();
+        let hop = "office";
         let text = format!(
             "name = 'web'\ntype = 'http'\norigin = '{address}'\n{service}\n\
              [[middlebox]]\nidentity = '{hop}'\nrequired = {required}\n{keys}\n"
@@ -359,6 +363,12 @@ fn required_middleboxes_are_shown_and_used_only_if_they_are_accepted() {
         (&shown["required"], &shown["allow"]),
         (&true.into(), &"request-head=r,response-head=rw".into())
     );
+    // By a pinned name, at the middlebox's own address.
+    parties.client.args(["peers", "add", "office", &hop]).ok();
+    let via = "office:request-head=r,response-head=rw";
+    let named = Started::start(&parties.client, &["http", "--via", via, &target]);
+    assert_eq!(curl(&[&named.address]), "the page", "{}", named.log());
+    drop(named);
     let text = parties.client.run(&format!("query {target}")).ok();
     let line = format!("{hop}@{address} required, may see request-head=r,response-head=rw");
     assert!(text.contains(&line), "{text}");

@@ -110,6 +110,49 @@ fn a_wrong_configuration_stops_the_node_and_names_file_line_and_key() {
     }
 }
 
+/// Files that were valid for `doctor`, and that `up` refused.
+#[test]
+fn doctor_and_up_refuse_the_same_configurations() {
+    let home = Home::new();
+    let file = home.path().join("config.toml");
+    let service = |text: &str| format!("[[service]]\nname = 'a'\n{text}");
+    let hop = "type = 'http'\norigin = '127.0.0.1:1'\n[[service.middlebox]]\n";
+    let identity = Home::new().identity();
+    for (text, place) in [
+        (service("type = 'ech'"), "ech"),
+        (service("type = 'forward'\nallow = ['a b']"), "a b"),
+        (service("type = 'forward'\nallow = ['127.0.0.1:99999']"), "99999"),
+        (service(&format!("{hop}identity = 'stranger'")), "`stranger`"),
+        (service(&format!("{hop}identity = '{identity}'\nallow = 'heads=r'")), "heads"),
+        (service("type = 'http'\norigin = 'http://127.0.0.1:1'"), "without `http://`"),
+        (service("type = 'catalogue'\nrules = ['rule']"), "rule"),
+        (service("type = 'invoke'\nstart = ['nowhere/exec']"), "nowhere"),
+        ("[http]\n".to_owned(), "http"),
+        ("http_tls = { cert = 'absent.pem', key = 'absent.key' }\n".to_owned(), "absent.pem"),
+        ("allow = ['stranger']\n".to_owned(), "stranger"),
+        (
+            "[middlebox]\nlisten = '127.0.0.1:0'\nnext = 'a:1'\nserver = 'stranger'\n".to_owned(),
+            "stranger",
+        ),
+    ] {
+        fs::write(&file, &text).unwrap();
+        home.run(UP).fails(120, place);
+        home.run("up --check").fails(120, place);
+        let doctor = home.run("doctor");
+        assert!(doctor.code == 1 && doctor.stdout.contains(place), "{text}: {doctor:?}");
+    }
+    fs::write(&file, service("type = 'exec'\n[[service.command]]\nprogram = 'absent-program'\n"))
+        .unwrap();
+    let checked = home.run("up --check");
+    assert!(checked.stderr.contains("absent-program"), "{checked:?}");
+    assert_eq!(checked.ok().trim(), "the configuration is valid");
+    // A check creates nothing.
+    let new = Home::new();
+    new.run("up --check").ok();
+    let files = fs::read_dir(new.path()).unwrap().map(|one| one.unwrap().file_name());
+    assert_eq!(files.filter(|name| name != "run").count(), 0);
+}
+
 /// Writes the schema version (`user_version`) in the header of an SQLite file: the previous one.
 fn set_version(database: &Path, version: u32) -> u32 {
     const USER_VERSION: u64 = 60; // https://sqlite.org/fileformat2.html section 1.3

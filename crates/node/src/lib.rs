@@ -5,6 +5,7 @@ mod attempts;
 mod calls;
 mod carrier;
 pub mod catalogue;
+mod check;
 pub mod config;
 mod connections;
 pub mod control;
@@ -34,6 +35,7 @@ pub mod services;
 mod shares;
 pub mod store;
 
+pub use check::check;
 pub use error::UpError;
 pub use listen::handed_out;
 pub use overrides::Overrides;

@@ -6,6 +6,7 @@ mod stop;
 
 use levada_client::home::Home;
 
+use crate::check::check;
 use crate::config::Config;
 use crate::error::UpError;
 use crate::node::Ending;
@@ -29,6 +30,7 @@ pub async fn up(
         restore::finish_interrupted(home).map_err(UpError::of)?;
         rotate::finish_interrupted(home)?;
         let config = Config::load(&home.config_file()).map_err(UpError::of)?;
+        check(home, &config, overrides)?;
         let assembled = assemble::assemble(home, &config, overrides, &addresses)?;
         addresses = assembled.node.listening.clone();
         match stop::serve(assembled, &announce).await? {

@@ -26,6 +26,9 @@ pub(crate) const SHELL: &str = "shell";
 /// The key of `invoke` with its allowed NODE/SERVICE.
 const START: &str = "start";
 
+/// The key of `http` with the middleboxes of its sessions.
+const MIDDLEBOX: &str = "middlebox";
+
 /// The service of `up --demo`, whose commands change nothing.
 const DEMO: &str = r#"
 name = "exec"
@@ -142,7 +145,8 @@ fn from_source(
     builder: &Builder,
 ) -> Result<Offered, ConfigError> {
     let mut table = source.table.clone();
-    resolve_names(&mut table, known).map_err(|error| source.wrong(START, error.to_string()))?;
+    resolve_names(&mut table, known)
+        .map_err(|(key, error)| source.wrong(key, error.to_string()))?;
     let definition = Definition::deserialize(table)
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
     build(&definition, builder).map_err(|error| with_position(source, &error))
@@ -160,8 +164,19 @@ fn with_position(source: &ServiceSource, error: &DefinitionError) -> ConfigError
     }
 }
 
-/// Replaces pinned names by identities in the NODE/SERVICE patterns of a definition.
-fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), NameError> {
+/// Replaces pinned names by identities in a definition: in NODE/SERVICE patterns, and of middleboxes.
+///
+/// # Errors
+/// The key, and the name that is not pinned.
+fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), (&'static str, NameError)> {
+    let named = |text: &str| known.identity_of(text);
+    let middleboxes = table.get_mut(MIDDLEBOX).and_then(toml::Value::as_array_mut);
+    for middlebox in middleboxes.into_iter().flatten() {
+        let Some(identity) = middlebox.get_mut("identity") else { continue };
+        if let Some(text) = identity.as_str().filter(|text| check_name(text).is_ok()) {
+            *identity = named(text).map_err(|error| (MIDDLEBOX, error))?.to_string().into();
+        }
+    }
     let patterns = table.get_mut(START).and_then(toml::Value::as_array_mut).into_iter().flatten();
     for pattern in patterns {
         let Some((node, service)) = pattern.as_str().and_then(|text| text.rsplit_once('/')) else {
@@ -169,7 +184,8 @@ fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), NameError
         };
         // The service reports an invalid pattern.
         if node != "*" && check_name(node).is_ok() {
-            *pattern = format!("{}/{service}", known.identity_of(node)?).into();
+            let identity = named(node).map_err(|error| (START, error))?;
+            *pattern = format!("{identity}/{service}").into();
         }
     }
     Ok(())
@@ -252,7 +268,13 @@ mod tests {
         let [by_name, by_key] = [format!("{well}/exec"), format!("{well}/a*")];
         assert_eq!(patterns, [by_name.as_str(), "*/echo", &by_key, "a b"]);
         let mut table: toml::Table = "start = ['nowhere/exec']".parse().unwrap();
-        assert!(resolve_names(&mut table, &known).unwrap_err().to_string().contains("`nowhere`"));
+        let (key, error) = resolve_names(&mut table, &known).unwrap_err();
+        assert!(key == START && error.to_string().contains("`nowhere`"));
+        let text = format!("middlebox = [{{ identity = 'well' }}, {{ identity = '{well}' }}]");
+        let mut table: toml::Table = text.parse().unwrap();
+        resolve_names(&mut table, &known).unwrap();
+        let own: Vec<_> = table[MIDDLEBOX].as_array().unwrap().iter().collect();
+        assert!(own.iter().all(|one| one["identity"].as_str() == Some(&well.to_string())));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use levada_client::home::Home;
 use levada_client::{Client, ClientError, Target};
+use levada_core::wire::Middlebox;
 use levada_services::forward::{Address, Listener};
 use levada_services::http::client::{Local, LocalOptions, site};
 use levada_services::http::{Strategy, contexts};
@@ -105,8 +106,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     let contexts = contexts_of(&arguments, &vias)?;
     let mut hops: Vec<Target> = Vec::new();
+    // What each is looked up by, should it move.
+    let mut places: Vec<String> = Vec::new();
     for via in &vias {
-        hops.push(arguments.names.identify(&client, &via.node).await?);
+        let listed = listed.as_deref().unwrap_or_default();
+        let place = place_of(&client, listed, &via.node);
+        hops.push(arguments.names.identify(&client, &place).await?);
+        places.push(place);
     }
     if let Some(listed) = &listed {
         required::check_listed(listed, &service, &hops)?;
@@ -115,7 +121,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let site = site(&service, &arguments.at.node, &target.identity);
     let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
     let middleboxes: Vec<String> = vias.iter().map(|via| via.node.clone()).collect();
-    let names = (arguments.at.node.clone(), middleboxes.clone());
+    let names = (arguments.at.node.clone(), places);
     let found = Mutex::new((target, hops));
     let parties = Parties { client: client.clone(), service, names, contexts, found };
     let options = LocalOptions { site: Some(site), middleboxes };
@@ -148,6 +154,27 @@ pub async fn run(arguments: Arguments) -> Outcome {
     local.close().await;
     client.close();
     Ok(code)
+}
+
+/// Returns what leads to a middlebox: a name stands for its pinned key at the address that the node lists for that.
+/// The pin has the addresses of a node, whose middlebox listens elsewhere.
+fn place_of(client: &Client, listed: &[Middlebox], name: &str) -> String {
+    if name.contains('@') {
+        return name.to_owned();
+    }
+    let identity = client.known().identity_of(name).ok();
+    let own = identity.and_then(|one| Some((one, required::address_of(listed, &one)?)));
+    own.map_or_else(
+        || {
+            note(format_args!(
+                "the node does not say where the middlebox {} listens; if that is not its pinned \
+                 address, name it as IDENTITY@HOST:PORT",
+                plain(name)
+            ));
+            name.to_owned()
+        },
+        |(identity, address)| format!("{identity}@{address}"),
+    )
 }
 
 /// The contexts of the path.

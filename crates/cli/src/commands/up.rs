@@ -23,7 +23,8 @@ use std::path::PathBuf;
   levada up
   levada up --demo --name alpha --listen 0.0.0.0:5382
   levada up --advertise box.example:5382
-  levada up --service backup.toml --allow lv…")]
+  levada up --service backup.toml --allow lv…
+  levada up --check")]
 pub struct Arguments {
     /// The node's name; the host's name if not given
     #[arg(long, value_name = "N", value_parser = name)]
@@ -61,6 +62,10 @@ pub struct Arguments {
     #[arg(long)]
     demo: bool,
 
+    /// Check the configuration and these options as a start does, and change nothing
+    #[arg(long)]
+    check: bool,
+
     /// Do not announce this node on the network: clients then need IDENTITY@host:port
     #[arg(long)]
     no_announce: bool,
@@ -81,7 +86,20 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
         no_announce: arguments.no_announce,
         only_catalogue: false,
     };
+    if arguments.check {
+        return check(&home, &overrides);
+    }
     serve(overrides, verbose).await
+}
+
+/// Checks the configuration without a start.
+fn check(home: &Home, overrides: &Overrides) -> Outcome {
+    let config = Config::load(&home.config_file())?;
+    for missing in levada_node::check(home, &config, overrides)? {
+        crate::output::note(format_args!("note: {missing}"));
+    }
+    crate::output::data("the configuration is valid")?;
+    Ok(0)
 }
 
 /// Runs the node of this home until it is stopped. `verbose`, if not 0, overrides the configured log level.

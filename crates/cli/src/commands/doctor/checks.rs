@@ -18,6 +18,7 @@ use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
 use levada_node::services;
 use levada_node::store::{Store, StoreError};
+use levada_node::{Overrides, UpError};
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
@@ -42,14 +43,19 @@ fn remedy<'a>(error: &StoreError, otherwise: &'a str) -> &'a str {
     }
 }
 
-/// The configuration is valid, and each name in it is pinned.
+/// A start of the node would accept the configuration.
 pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> Check {
-    match config {
-        Ok(config) => match unknown_name(home, config) {
-            None => Check::fine("configuration", "valid"),
-            Some(error) => Check::wrong("configuration", error, ""),
-        },
-        Err(error) => Check::wrong("configuration", error, "correct that line"),
+    let checked = match config {
+        Ok(config) => levada_node::check(home, config, &Overrides::default()).map(drop),
+        Err(error) => Err(UpError(error.to_string())),
+    };
+    match checked {
+        Ok(()) => Check::fine("configuration", "valid"),
+        Err(error) => {
+            let remedy =
+                "correct that; `levada up --check` checks it again, with the options of `up`";
+            Check::wrong("configuration", error, remedy)
+        }
     }
 }
 
@@ -63,15 +69,6 @@ pub fn services(config: &Config) -> Vec<Check> {
         checks.push(Check::fine("services", "all programs and folders exist"));
     }
     checks
-}
-
-fn unknown_name(home: &Home, config: &Config) -> Option<ConfigError> {
-    let servers = config.middlebox.iter().flat_map(|middlebox| &middlebox.servers);
-    let allowed = config.allow.iter().map(|entry| &entry.identity);
-    let mut all = allowed.chain(&config.block).chain(servers).peekable();
-    all.peek()?;
-    let known = Known::open(&home.known_db()).ok()?;
-    all.find_map(|one| one.identity(&known).err())
 }
 
 /// The limit of open files suffices.

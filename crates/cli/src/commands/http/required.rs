@@ -39,6 +39,13 @@ fn required(one: &Middlebox) -> Result<Required, Failure> {
     Ok(Required { identity, address: one.address.clone(), allowance })
 }
 
+/// The address at which a listed middlebox listens, if the node says it.
+pub fn address_of(listed: &[Middlebox], identity: &Identity) -> Option<String> {
+    let mut found = listed.iter().filter(|one| one.identity == identity.as_bytes());
+    let address = &found.next()?.address;
+    (!address.is_empty()).then(|| address.clone())
+}
+
 /// Fails if `service` does not list one of `hops`: the node would end the session before it has proved its identity, without a reason.
 pub fn check_listed(listed: &[Middlebox], service: &str, hops: &[Target]) -> Result<(), Failure> {
     let listed: Vec<&[u8]> = listed.iter().map(|one| one.identity.as_slice()).collect();
@@ -62,7 +69,7 @@ pub fn accept(
     if !required.is_empty() && !accepted {
         let list: Vec<String> = required.iter().map(|one| describe(one, strategy)).collect();
         return Err(Failure::denied(format!(
-            "this service requires middleboxes: {}; --accept-via accepts them with these rights, --via grants less",
+            "this service requires middleboxes: {}; --accept-via accepts them with these rights",
             list.join("; ")
         )));
     }
