@@ -184,3 +184,19 @@ fn each_middlebox_sees_and_changes_what_it_was_granted_and_nothing_else() {
     assert!(two.contains("hop 2 of 2 holds response-head=rw\n"), "{two}");
     assert!(!two.contains("request-head") && !two.contains("body"), "{two}");
 }
+
+#[test]
+fn metrics_name_a_start_through_middleboxes_in_one_word() {
+    let parties = Parties::new();
+    let (http, _hops, node) = parties.run();
+    curl(&[&http.address]);
+    let (_, metrics) = node.http("/metrics");
+    let operations = metrics.lines().filter(|line| line.starts_with("levada_operations_total{"));
+    let operations: Vec<&str> = operations.collect();
+    let started = |line: &&str| line.contains("operation=\"start_through_middleboxes\"");
+    assert!(operations.iter().any(started), "{metrics}");
+    for line in operations {
+        let labels = &line[..line.rfind('}').unwrap()];
+        assert!(!labels.contains(' '), "{line}");
+    }
+}

@@ -1,5 +1,7 @@
 //! Operating a node: signals, readiness, locks, ports, disks, and `levada doctor`.
 
+mod log;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;

@@ -18,7 +18,7 @@ use crate::granted::GrantedPath;
 use crate::node::Node;
 
 /// The operation's name in metrics and logs.
-const NAME: &str = "start through middleboxes";
+const NAME: &str = "start_through_middleboxes";
 
 /// Serves a session with middleboxes to its end.
 pub(crate) async fn serve_path(node: Arc<Node>, session: PathSession, slot: ConnectionSlot) {

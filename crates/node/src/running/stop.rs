@@ -77,8 +77,10 @@ pub(super) async fn serve(
     let announcer = if announced { announcer::start(&node, &mut announcement.notes) } else { None };
     node.forwards.apply(&forwards);
     announce(&announcement);
+    log_start(&announcement);
     notify(&[NotifyState::Ready, NotifyState::Status("serving")]);
-    wait_for_end(&node, &mut signals, (&overrides, &started_with)).await;
+    let reason = wait_for_end(&node, &mut signals, (&overrides, &started_with)).await;
+    tracing::info!(identity = %node.identity(), reason, "the node is stopping");
     if node.ending() == Ending::Stop {
         // Before a restart in the same process this is omitted: systemd would wait for the process to end.
         notify(&[NotifyState::Stopping]);
@@ -105,19 +107,40 @@ pub(super) async fn serve(
     Ok(node.ending())
 }
 
+/// Logs the start, so that the log alone shows which node served what since when.
+fn log_start(announcement: &Announcement) {
+    let Announcement { name, identity, addresses, services, .. } = announcement;
+    let (addresses, services) = (addresses.join(", "), services.join(", "));
+    tracing::info!(name, %identity, addresses, services, "the node has started");
+}
+
+/// Serves signals until the node ends, and returns the reason of the end for the log.
 async fn wait_for_end(
     node: &Arc<Node>,
     signals: &mut Signals,
     started: (&Overrides, &toml::Table),
-) {
+) -> &'static str {
+    let mut signalled = None;
     loop {
         tokio::select! {
-            () = node.stopping() => return,
+            () = node.stopping() => return signalled.unwrap_or_else(|| reason(&node.ending())),
             action = signals.next() => match action {
-                Action::Stop => node.end(Ending::Stop),
+                Action::Stop(name) => {
+                    signalled = Some(name);
+                    node.end(Ending::Stop);
+                }
                 Action::Reload => reload_policy(node, started).await,
             },
         }
+    }
+}
+
+/// The reason of an end that a request on the control socket caused.
+fn reason(ending: &Ending) -> &'static str {
+    match ending {
+        Ending::Stop => "levada stop",
+        Ending::Restart => "restart with a new key",
+        Ending::Restore(_) => "restart with a restored backup",
     }
 }
 
@@ -217,7 +240,8 @@ fn notify(states: &[NotifyState<'_>]) {
 
 /// What a signal requests.
 enum Action {
-    Stop,
+    /// A stop, with the name of the signal.
+    Stop(&'static str),
     Reload,
 }
 
@@ -243,15 +267,15 @@ impl Signals {
 
     async fn next(&mut self) -> Action {
         tokio::select! {
-            _ = self.terminate.recv() => Action::Stop,
-            _ = self.interrupt.recv() => Action::Stop,
-            _ = self.quit.recv() => Action::Stop,
+            _ = self.terminate.recv() => Action::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Action::Stop("SIGINT"),
+            _ = self.quit.recv() => Action::Stop("SIGQUIT"),
             _ = self.reload.recv() => Action::Reload,
         }
     }
 
     /// Waits for a signal that stops the node.
     async fn stop(&mut self) {
-        while !matches!(self.next().await, Action::Stop) {}
+        while !matches!(self.next().await, Action::Stop(_)) {}
     }
 }
