@@ -2,6 +2,7 @@
 
 mod http_flood;
 mod import;
+mod missing;
 mod nodes;
 mod remote;
 mod secure;

@@ -6,7 +6,7 @@ use clap::Args;
 use levada_client::Client;
 use levada_client::home::Home;
 
-use super::connection::{CatalogueConnection, open};
+use super::connection::{CatalogueConnection, Missing, open};
 use super::nodes::Nodes;
 use crate::destination::{Destination, Search};
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ impl AtOne {
     /// # Errors
     /// [`Failure`] with the exit code that fits.
     pub async fn open(&self) -> Result<CatalogueConnection, Failure> {
-        open(self.at.as_ref(), (self.names, Search::Network)).await
+        open(self.at.as_ref(), (self.names, Search::Network), Missing::Refuse).await
     }
 }
 

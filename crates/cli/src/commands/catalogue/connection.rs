@@ -8,7 +8,7 @@ use levada_client::home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
-use levada_node::catalogue::open as open_store;
+use levada_node::catalogue::{exists, open as open_store};
 use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::restore::finish_interrupted;
@@ -50,6 +50,17 @@ enum Server {
     InProcess(JoinHandle<Result<(), ServeError>>, Lock),
 }
 
+/// The treatment of a home without a catalogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// An error. A catalogue that a reading verb made would be served by the next `levada up`,
+    /// and show the node's services over HTTP.
+    #[default]
+    Refuse,
+    /// Makes the catalogue.
+    Create,
+}
+
 /// Connects to the catalogue at `destination`, or to this home's own.
 ///
 /// # Errors
@@ -57,11 +68,12 @@ enum Server {
 pub async fn open(
     destination: Option<&Destination>,
     resolving: (Names, Search),
+    missing: Missing,
 ) -> Result<CatalogueConnection, Failure> {
     let home = Home::open()?;
     match destination {
         Some(destination) => open_remote(&home, destination, resolving).await,
-        None => open_own(&home).await,
+        None => open_own(&home, missing).await,
     }
 }
 
@@ -80,7 +92,7 @@ async fn open_remote(
 }
 
 /// Opens the catalogue of this home. Waits while another command, or a node that is starting, holds the lock.
-async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
+async fn open_own(home: &Home, missing: Missing) -> Result<CatalogueConnection, Failure> {
     let end = Instant::now() + LOCK_TIMEOUT;
     loop {
         match control::open_catalogue(home).await {
@@ -94,7 +106,7 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
             Err(error) => return Err(error.into()),
         }
         match home.lock() {
-            Ok(lock) => return serve_in_process(home, lock),
+            Ok(lock) => return serve_in_process(home, lock, missing),
             Err(HomeError::Locked { .. }) if Instant::now() < end => sleep(STEP).await,
             Err(error) => return Err(error.into()),
         }
@@ -102,9 +114,18 @@ async fn open_own(home: &Home) -> Result<CatalogueConnection, Failure> {
 }
 
 /// Without a running node, a task of this process opens and serves the store.
-fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Failure> {
+fn serve_in_process(
+    home: &Home,
+    lock: Lock,
+    missing: Missing,
+) -> Result<CatalogueConnection, Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
+    // A catalogue that several nodes share exists in its engine, also before this home has a replica.
+    let may_create = missing == Missing::Create || config.catalogue.engine.is_some();
+    if !may_create && !exists(home, &config) {
+        return Err(no_catalogue(home));
+    }
     let catalogue = open_store(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
     let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
@@ -117,6 +138,15 @@ fn serve_in_process(home: &Home, lock: Lock) -> Result<CatalogueConnection, Fail
         caller: CatalogueClient::new(of_bytes(read, write)),
         server: Server::InProcess(served, lock),
     })
+}
+
+fn no_catalogue(home: &Home) -> Failure {
+    Failure::local(format!(
+        "this home, {}, has no catalogue: `levada catalogue publish`, `import` or `serve` makes \
+         one, or `catalogue = true` in config.toml and `levada up`; `--at NODE/catalogue` uses \
+         that of a node",
+        plain(&home.state_folder().display().to_string())
+    ))
 }
 
 impl CatalogueConnection {

@@ -39,9 +39,11 @@ pub struct Export {
 
 pub async fn export(arguments: Export) -> Outcome {
     let folder = &arguments.folder;
-    make_empty(folder)?;
     let mut connection = arguments.at.open().await?;
-    let written = export_all(&mut connection.caller, folder).await;
+    let written = match make_empty(folder) {
+        Ok(()) => export_all(&mut connection.caller, folder).await,
+        Err(failure) => Err(failure),
+    };
     connection.close().await;
     let Written { objects, versions, packages } = written?;
     exported::finish(folder)?;

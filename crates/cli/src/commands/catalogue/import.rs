@@ -85,7 +85,9 @@ impl Input {
 
 pub async fn import(arguments: Import) -> Outcome {
     let input = Input::open(&arguments.folder, arguments.replace)?;
-    let mut connection = arguments.at.open().await?;
+    let nodes = arguments.at.nodes().await?;
+    let mut nodes = if arguments.dry_run { nodes } else { nodes.or_create() };
+    let mut connection = nodes.open().await?;
     let mut report = Report::new(arguments.dry_run);
     let caller = &mut connection.caller;
     let imported = match input {

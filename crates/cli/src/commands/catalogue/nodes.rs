@@ -6,7 +6,7 @@ use std::time::Duration;
 use levada_core::{SystemRandom, shuffle};
 use tokio::time::timeout;
 
-use super::connection::{CatalogueConnection, open};
+use super::connection::{CatalogueConnection, Missing, open};
 use crate::destination::{Destination, Search};
 use crate::failure::{Failure, LOCAL, NO, PROTOCOL, UNREACHABLE};
 use crate::names::Names;
@@ -23,6 +23,7 @@ pub struct Nodes {
     /// Indices of `destinations`.
     order: VecDeque<usize>,
     names: Names,
+    missing: Missing,
 }
 
 /// Why a node has failed.
@@ -37,7 +38,12 @@ impl Nodes {
     pub fn new(destinations: Vec<Destination>, names: Names) -> Self {
         let mut order: Vec<usize> = (0..destinations.len().max(1)).collect();
         shuffle(&mut order, &SystemRandom);
-        Self { destinations, order: order.into(), names }
+        Self { destinations, order: order.into(), names, missing: Missing::Refuse }
+    }
+
+    /// Makes the catalogue of this home if it has none: for verbs that publish.
+    pub fn or_create(self) -> Self {
+        Self { missing: Missing::Create, ..self }
     }
 
     /// Whether the catalogue is reached over the network, also if it is at this home's node.
@@ -146,7 +152,8 @@ impl Nodes {
     }
 
     async fn open_at(&self, index: usize, search: Search) -> Result<CatalogueConnection, Failure> {
-        let opened = open(self.destinations.get(index), (self.names, search));
+        let destination = self.destinations.get(index);
+        let opened = open(destination, (self.names, search), self.missing);
         let limit = match search {
             _ if self.order.len() == 1 => return opened.await,
             Search::Known => OPEN_TIMEOUT.0,

@@ -97,7 +97,8 @@ pub async fn publish(arguments: Publish) -> Outcome {
         };
         Ok(connection.caller.publish(&draft, source, progress).await?)
     };
-    let ChangeOutcome { is_new, revision } = arguments.at.run(publish).await?;
+    let ChangeOutcome { is_new, revision } =
+        arguments.at.nodes().await?.or_create().run(publish).await?;
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
