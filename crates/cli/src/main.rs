@@ -26,7 +26,10 @@ mod waiting;
 
 use clap::Parser;
 use commands::fast::child;
+use levada_client::home::set_new_key_hook;
+use levada_core::Identity;
 use levada_services::exec::program;
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -45,10 +48,17 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
+    set_new_key_hook(note_new_identity);
     match arguments.run() {
         Ok(code) => code.into(),
         Err(failure) => output::report(&failure),
     }
+}
+
+/// Prints the identity that this command has made, and the folder of its key.
+fn note_new_identity(identity: &Identity, key: &Path) {
+    let folder = output::plain(&key.parent().unwrap_or(key).display().to_string());
+    output::note(format_args!("note: made the new identity {identity} in {folder}"));
 }
 
 /// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may contain pasted text.

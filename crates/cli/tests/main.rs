@@ -20,6 +20,7 @@ mod forward_concurrency;
 mod forward_configured;
 mod framing;
 mod get;
+mod home_variable;
 mod hostile;
 #[cfg(feature = "root-tests")]
 mod hosts;

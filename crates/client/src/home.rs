@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 pub use error::HomeError;
 pub use key_file::load as read_key_file;
+pub use key_file::set_new_key_hook;
 pub use lock::Lock;
 pub use private::write_private;
 
@@ -37,7 +38,8 @@ impl Home {
     /// readable by their owner only.
     ///
     /// # Errors
-    /// [`HomeError`] if no home is known, or a folder cannot be created or is not safe.
+    /// [`HomeError`] if no home is known, `LEVADA_HOME` is empty, or a folder cannot be created or
+    /// is not safe.
     pub fn open() -> Result<Self, HomeError> {
         let home = Self::locate(std::env::var_os(HOME_VARIABLE))?;
         home.prepare()?;
@@ -111,7 +113,7 @@ impl Home {
         self.state.join("node.lock")
     }
 
-    /// The identity's key; created on first use.
+    /// The identity's key; created on first use, which [`set_new_key_hook`] can report.
     ///
     /// # Errors
     /// [`HomeError`] if the key cannot be read or created, or other users can read it.
@@ -168,7 +170,10 @@ impl Home {
 
     fn locate(variable: Option<OsString>) -> Result<Self, HomeError> {
         let temporary = std::env::temp_dir();
-        if let Some(folder) = variable.filter(|folder| !folder.is_empty()) {
+        if let Some(folder) = variable {
+            if folder.is_empty() {
+                return Err(HomeError::EmptyVariable);
+            }
             let folder = PathBuf::from(folder);
             let home = std::path::absolute(&folder).map_err(HomeError::io("find", &folder))?;
             let runtime = home.join("run");

@@ -82,9 +82,14 @@ impl Background {
     /// Starts it and waits until it has printed the expected lines.
     fn start(folder: &Path, log: &Path, exports: &[String], step: &Step) -> Self {
         let command = format!("exec {}", step.command.trim_end_matches('&'));
-        let (logs, complaints) = (log.parent().unwrap(), log.with_extension("err"));
+        let (logs, output) = (log.parent().unwrap(), File::create(log).unwrap());
+        let errors = match step.command.ends_with('&') {
+            true => File::create(log.with_extension("err")).unwrap(),
+            // In the foreground of its terminal, which shows both.
+            false => output.try_clone().unwrap(),
+        };
         let mut command = shell(folder, exports, &command);
-        command.stdout(File::create(log).unwrap()).stderr(File::create(complaints).unwrap());
+        command.stdout(output).stderr(errors);
         let started = Self(command.spawn().unwrap());
         let printed = comes(|| {
             let output = std::fs::read_to_string(log).unwrap();

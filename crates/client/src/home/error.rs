@@ -11,6 +11,12 @@ pub enum HomeError {
     /// Neither `LEVADA_HOME` nor a home folder is known.
     #[error("no home folder is known: set LEVADA_HOME (or HOME) to a folder of yours")]
     NoHome,
+    /// `LEVADA_HOME` is set to an empty text, as by a script whose variable has no value.
+    #[error(
+        "LEVADA_HOME is empty: set it to the folder of a home, or unset it to use ~/.config/levada \
+         and ~/.local/state/levada"
+    )]
+    EmptyVariable,
     /// An operation of the operating system failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
@@ -72,7 +78,10 @@ fn lock_owner(process: &Option<u32>) -> String {
 impl HomeError {
     /// The exit code of a command that ends with this error.
     pub fn exit_code(&self) -> u8 {
-        120
+        match self {
+            Self::EmptyVariable => 2,
+            _ => 120,
+        }
     }
 
     pub(super) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {

@@ -1,10 +1,11 @@
 //! The file of a secret key: `lvkey1` and base32 of the seed, readable by its owner only.
 
-use levada_core::{SecretKey, SystemRandom, TextError, decode_text, encode_text};
+use levada_core::{Identity, SecretKey, SystemRandom, TextError, decode_text, encode_text};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::OnceLock;
 use zeroize::Zeroizing;
 
 use super::{HomeError, write_private};
@@ -14,12 +15,26 @@ const SEED_LEN: usize = 32;
 /// Maximum number of bytes that are read: more than the text of a key and its line end.
 const MAX_FILE: u64 = 256;
 
+/// A function that reports a new identity and the file of its key.
+type NewKeyHook = fn(&Identity, &Path);
+
+static NEW_KEY_HOOK: OnceLock<NewKeyHook> = OnceLock::new();
+
+/// Sets the function that this process calls after it created the key of a new identity: a wrong
+/// `LEVADA_HOME` creates one, too, and must be noticed. Only the first call has an effect.
+pub fn set_new_key_hook(hook: NewKeyHook) {
+    let _ = NEW_KEY_HOOK.set(hook);
+}
+
 pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, HomeError> {
     if let Some(key) = load(path)? {
         return Ok(key);
     }
     let key = SecretKey::generate(&SystemRandom)?;
     if write_private(path, text(&key).as_bytes(), false)? {
+        if let Some(hook) = NEW_KEY_HOOK.get() {
+            hook(&key.identity(), path);
+        }
         return Ok(key);
     }
     // Another process has created the key in the meantime.
