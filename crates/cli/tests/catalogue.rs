@@ -247,7 +247,7 @@ fn publish_warns_of_objects_that_rethink_clients_cannot_read() {
         assert_eq!((&printed["dry_run"], &printed["changed"]), (&true.into(), &true.into()));
         assert_eq!(printed["signed_by"][0], home.identity());
     }
-    assert_eq!(home.run("catalogue ls").ok(), "");
+    home.run("catalogue ls").fails(120, "has no catalogue");
     // reTHINK clients do not read services: no warning.
     let quiet = home.args(["catalogue", "publish", "service/A@1.0.0", &descriptor]);
     assert!(!quiet.stderr.contains("warning"), "{quiet:?}");
@@ -283,5 +283,5 @@ fn an_invalid_object_is_refused_with_a_reason() {
     home.args(["catalogue", "publish", "thing/x@1.0.0", &path]).fails(2, "unknown type");
     home.args(["catalogue", "publish", "hyperty/../x@1.0.0", &path]).fails(2, "name");
     home.args(["catalogue", "publish", "hyperty/x@1.0.0", "/nowhere.json"]).fails(120, "/nowhere");
-    assert_eq!(home.run("catalogue ls").ok(), "");
+    home.run("catalogue ls").fails(120, "has no catalogue");
 }

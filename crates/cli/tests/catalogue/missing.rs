@@ -8,6 +8,9 @@ fn a_reading_verb_makes_no_catalogue() {
     let home = Home::new();
     let target = home.path().join("exported");
     let (export, import) = (target.display(), super::RETHINK);
+    // Some objects of the folder are not valid.
+    home.run(&format!("catalogue import {import} --dry-run")).fails(1, "would be: published 45");
+    publish(&home, "hyperty/Connector@1.0.0", &["--dry-run"]).ok();
     let verbs = [
         "ls",
         "ls hyperty/Connector",
@@ -19,7 +22,6 @@ fn a_reading_verb_makes_no_catalogue() {
         "gc",
         "yank hyperty/Connector@1.0.0",
         &format!("export {export}"),
-        &format!("import {import} --dry-run"),
     ];
     let remedy = "has no catalogue: `levada catalogue publish`";
     for verb in verbs {

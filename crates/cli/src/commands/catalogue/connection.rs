@@ -1,9 +1,11 @@
 //! A connection to a catalogue: at another node, through the running node of this home, or within this process, which
 //! then holds the home's lock.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_client::home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::SystemClock;
@@ -13,7 +15,8 @@ use levada_node::config::Config;
 use levada_node::control::{self, ControlError};
 use levada_node::restore::finish_interrupted;
 use levada_services::catalogue::{
-    CatalogueClient, CatalogueError, PipeError, Principal, ServeError, of_bytes, of_stream, serve,
+    CatalogueClient, CatalogueError, CatalogueHandle, PipeError, Principal, ServeError, of_bytes,
+    of_stream, serve,
 };
 use levada_session::Connection;
 use tokio::task::JoinHandle;
@@ -59,6 +62,8 @@ pub enum Missing {
     Refuse,
     /// Makes the catalogue.
     Create,
+    /// Uses an empty catalogue in a temporary folder, for `--dry-run`.
+    Substitute,
 }
 
 /// Connects to the catalogue at `destination`, or to this home's own.
@@ -122,22 +127,36 @@ fn serve_in_process(
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
     // A catalogue that several nodes share exists in its engine, also before this home has a replica.
-    let may_create = missing == Missing::Create || config.catalogue.engine.is_some();
-    if !may_create && !exists(home, &config) {
-        return Err(no_catalogue(home));
-    }
-    let catalogue = open_store(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?;
+    let exists = config.catalogue.engine.is_some() || exists(home, &config);
+    let substitute = match missing {
+        Missing::Refuse if !exists => return Err(no_catalogue(home)),
+        Missing::Substitute if !exists => Some(tempfile::tempdir().map_err(Failure::local)?),
+        _ => None,
+    };
+    let catalogue = match &substitute {
+        Some(folder) => empty_store(folder.path())?,
+        None => open_store(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?,
+    };
     let (near, far) = tokio::io::duplex(BUFFER);
     let (read, write) = tokio::io::split(far);
-    let served =
-        tokio::spawn(
-            async move { serve(&catalogue, &Principal::owner(), of_bytes(read, write)).await },
-        );
+    let served = tokio::spawn(async move {
+        let served = serve(&catalogue, &Principal::owner(), of_bytes(read, write)).await;
+        // The folder is removed after its database is closed.
+        drop(catalogue);
+        drop(substitute);
+        served
+    });
     let (read, write) = tokio::io::split(near);
     Ok(CatalogueConnection {
         caller: CatalogueClient::new(of_bytes(read, write)),
         server: Server::InProcess(served, lock),
     })
+}
+
+/// An empty catalogue in `folder`.
+fn empty_store(folder: &Path) -> Result<Arc<CatalogueHandle>, Failure> {
+    let store = Arc::new(EmbeddedStore::open(folder).map_err(Failure::local)?);
+    Ok(Arc::new(CatalogueHandle::new(store, Arc::new(SystemClock))))
 }
 
 fn no_catalogue(home: &Home) -> Failure {

@@ -15,6 +15,7 @@ use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
 use super::at::At;
+use super::connection::Missing;
 use super::exported::{Contents, Ready};
 use super::stored::Stored;
 use crate::failure::{Failure, NO, Outcome, USAGE};
@@ -85,9 +86,8 @@ impl Input {
 
 pub async fn import(arguments: Import) -> Outcome {
     let input = Input::open(&arguments.folder, arguments.replace)?;
-    let nodes = arguments.at.nodes().await?;
-    let mut nodes = if arguments.dry_run { nodes } else { nodes.or_create() };
-    let mut connection = nodes.open().await?;
+    let missing = if arguments.dry_run { Missing::Substitute } else { Missing::Create };
+    let mut connection = arguments.at.nodes().await?.with_missing(missing).open().await?;
     let mut report = Report::new(arguments.dry_run);
     let caller = &mut connection.caller;
     let imported = match input {

@@ -41,9 +41,9 @@ impl Nodes {
         Self { destinations, order: order.into(), names, missing: Missing::Refuse }
     }
 
-    /// Makes the catalogue of this home if it has none: for verbs that publish.
-    pub fn or_create(self) -> Self {
-        Self { missing: Missing::Create, ..self }
+    /// Sets the treatment of a home without a catalogue, which is an error otherwise.
+    pub fn with_missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
     }
 
     /// Whether the catalogue is reached over the network, also if it is at this home's node.

@@ -14,7 +14,7 @@ use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
 use super::at::At;
-use super::connection::CatalogueConnection;
+use super::connection::{CatalogueConnection, Missing};
 use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;
@@ -82,7 +82,7 @@ pub async fn publish(arguments: Publish) -> Outcome {
         let find = async |connection: &mut CatalogueConnection| {
             is_published(&mut connection.caller, &draft).await
         };
-        let found = arguments.at.run(find).await?;
+        let found = arguments.at.nodes().await?.with_missing(Missing::Substitute).run(find).await?;
         return print_dry_run(&draft, found, warning, arguments.json);
     }
     let length = draft.package.as_ref().map_or(0, |package| package.length);
@@ -98,7 +98,7 @@ pub async fn publish(arguments: Publish) -> Outcome {
         Ok(connection.caller.publish(&draft, source, progress).await?)
     };
     let ChangeOutcome { is_new, revision } =
-        arguments.at.nodes().await?.or_create().run(publish).await?;
+        arguments.at.nodes().await?.with_missing(Missing::Create).run(publish).await?;
     let (object, version) = (plain(&draft.key.to_string()), &draft.version);
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
