@@ -1,63 +1,164 @@
 //! Progress bars, on a terminal only. They are removed when they are dropped.
 
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{
+    HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
+};
+use rustix::termios::tcgetwinsize;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::output::plain;
 
-/// The template for a package.
-const BYTES: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}";
-/// The template for a share.
-const SHARE: &str = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec}, {eta} left{prefix}";
-/// The template for a number of items.
-const ITEMS: &str = "{msg} [{bar:30}] {pos}/{len}";
+/// The columns of a terminal that does not tell their number.
+const COLUMNS: usize = 80;
+/// The columns of the bar itself.
+const BAR: usize = 30;
+/// The columns that a name keeps when the line is too long; the end of the line is cut then.
+const MIN_NAME: usize = 12;
+
+/// What is counted.
+#[derive(Clone, Copy)]
+enum Unit {
+    /// Bytes of a package.
+    Bytes,
+    /// Bytes of a share, with the remaining time.
+    Share,
+    Items,
+}
 
 /// A bar that is removed when it is dropped.
-pub struct Progress(ProgressBar);
+pub struct Progress {
+    bar: ProgressBar,
+    note: Arc<Mutex<String>>,
+}
 
 impl Progress {
     /// A bar for `length` bytes of a package.
     pub fn of_bytes(what: &str, length: u64) -> Self {
-        Self::new(what, length, BYTES)
+        Self::new(what, length, Unit::Bytes)
     }
 
     /// A bar for `length` items.
     pub fn of_items(what: &str, length: u64) -> Self {
-        Self::new(what, length, ITEMS)
+        Self::new(what, length, Unit::Items)
     }
 
     /// A bar for `length` bytes of a share.
     pub fn of_share(what: &str, length: u64) -> Self {
-        Self::new(what, length, SHARE)
+        Self::new(what, length, Unit::Share)
     }
 
     /// Sets what is shown at the end of the bar of a share.
     pub fn set_note(&self, note: &str) {
-        self.0.set_prefix(plain(note));
+        *lock(&self.note) = plain(note);
+        self.bar.tick();
     }
 
-    fn new(what: &str, length: u64, template: &str) -> Self {
+    fn new(what: &str, length: u64, unit: Unit) -> Self {
         let target = match io::stderr().is_terminal() {
             true => ProgressDrawTarget::stderr(),
             false => ProgressDrawTarget::hidden(),
         };
         let bar = ProgressBar::with_draw_target(Some(length), target);
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+        let note = Arc::new(Mutex::new(String::new()));
+        if let Ok(style) = ProgressStyle::with_template("{line}") {
+            let (name, note) = (plain(what), note.clone());
+            // The template language cannot cut a line that has more than one part of variable length, and the
+            // library draws a line that wraps once more at each refresh.
+            let draw = move |state: &ProgressState, output: &mut dyn Write| {
+                let _ =
+                    output.write_str(&line(&name, &counts(state, unit), &lock(&note), columns()));
+            };
+            bar.set_style(style.with_key("line", draw));
         }
-        bar.set_message(plain(what));
-        Self(bar)
+        Self { bar, note }
     }
 
     /// Sets the number of bytes or items that are done.
     pub fn set(&self, done: u64) {
-        self.0.set_position(done);
+        self.bar.set_position(done);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
+    }
+}
+
+fn lock(note: &Mutex<String>) -> MutexGuard<'_, String> {
+    note.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The columns of the terminal, at each refresh: its user may change them.
+fn columns() -> usize {
+    let size = tcgetwinsize(io::stderr()).map(|size| usize::from(size.ws_col));
+    size.ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
+}
+
+/// The bar, and the numbers after it.
+fn counts(state: &ProgressState, unit: Unit) -> String {
+    let (done, all) = (state.pos(), state.len().unwrap_or_default());
+    let filled = (state.fraction() * BAR as f32) as usize;
+    let head = if filled < BAR { ">" } else { "" };
+    let bar = format!("{:BAR$}", format!("{}{head}", "=".repeat(filled.min(BAR))));
+    if let Unit::Items = unit {
+        return format!("[{bar}] {done}/{all}");
+    }
+    let rate = HumanBytes(state.per_sec() as u64);
+    let text = format!("[{bar}] {}/{} {rate}/s", HumanBytes(done), HumanBytes(all));
+    match unit {
+        Unit::Share => format!("{text}, {:#} left", HumanDuration(state.eta())),
+        _ => text,
+    }
+}
+
+/// One line of at most `columns` columns: the name is cut first, down to [`MIN_NAME`] columns, then the end.
+fn line(name: &str, counts: &str, note: &str, columns: usize) -> String {
+    let space = columns.saturating_sub(counts.width() + note.width() + 1).max(MIN_NAME);
+    cut(&format!("{} {counts}{note}", cut(name, space)), columns)
+}
+
+/// `text` in at most `columns` columns; one that is cut ends with `…`.
+fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let (mut short, mut left) = (String::new(), columns.saturating_sub(1));
+    for c in text.chars() {
+        let Some(rest) = left.checked_sub(c.width().unwrap_or_default()) else { break };
+        short.push(c);
+        left = rest;
+    }
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_longer_than_the_terminal_is_wide() {
+        let counts = "[=====>] 5 MiB/10 MiB";
+        let names = ["a", "a-name-of-many-characters.mkv", "映画の名前はとても長い.mkv"];
+        for (name, note) in names.iter().flat_map(|name| [(name, ""), (name, ", 3 peers")]) {
+            for columns in 1..100 {
+                let line = line(name, counts, note, columns);
+                assert!(line.width() <= columns, "{columns}: {line}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_name_is_cut_first_and_then_the_end() {
+        let name = "a-name-of-many-characters.mkv";
+        assert_eq!(line(name, "[=>] 1/2", ", note", 60), format!("{name} [=>] 1/2, note"));
+        assert_eq!(line(name, "[=>] 1/2", ", note", 30), "a-name-of-many… [=>] 1/2, note");
+        assert_eq!(line(name, "[=>] 1/2", ", note", 20), "a-name-of-m… [=>] 1…");
+        assert_eq!(line("映画の名前", "[=>] 1/2", "", 16), "映画の名前 [=>]…");
     }
 }

@@ -1,5 +1,7 @@
 //! `levada get`: real processes fetch what others share, also across interruptions.
 
+mod terminal;
+
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
