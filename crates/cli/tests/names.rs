@@ -1,6 +1,8 @@
 //! Names: nodes are found by multicast DNS on loopback, confirmed once, pinned, renamed, forgotten, and not confused with
 //! other nodes.
 
+mod join;
+
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Sender, TryRecvError, channel};

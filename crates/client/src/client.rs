@@ -82,6 +82,10 @@ pub struct Joined {
     pub name: String,
     /// The node.
     pub identity: Identity,
+    /// The name that the node has chosen, in printable characters. It is not authenticated.
+    pub own_name: String,
+    /// The nickname that the node had here, if joining changed it.
+    pub renamed_from: Option<String>,
     /// The services that the invitation permits.
     pub services: Vec<String>,
 }

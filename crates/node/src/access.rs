@@ -94,8 +94,9 @@ impl Node {
     pub(crate) fn pin_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
         let known = self.client.known();
         let pinned = match known.by_identity(identity) {
+            Ok(Some(pin)) if pin.name == name => return,
             Ok(Some(pin)) => {
-                tracing::info!(peer = %identity, name = pin.name, "this guest is pinned under another name already");
+                tracing::warn!(peer = %identity, name = pin.name, invited_as = name, "this guest is pinned under another name already");
                 return;
             }
             Ok(None) => known.pin(name, identity, &[], now),

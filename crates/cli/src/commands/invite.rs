@@ -8,6 +8,7 @@ use levada_client::address::advertised;
 use levada_client::home::Home;
 use levada_node::config::{format_duration, parse_duration};
 use levada_node::control::{self, Request};
+use serde_json::Value;
 use std::time::Duration;
 
 /// Invite another identity: prints the whole command that the invited side types
@@ -39,14 +40,27 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let Arguments { service, name, expires, address } = arguments;
+    let named = name.clone();
     let request =
         Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };
     let answer = control::call(&Home::open()?, &request).await?;
     let code = answer["code"]
         .as_str()
         .ok_or_else(|| Failure::local("the node answered without a code"))?;
+    if let Some(note) = pinned_note(&answer, named.as_deref()) {
+        output::note(note);
+    }
     let time = format_duration(expires);
     output::note(format_args!("Valid for one use within {time}. The invited side types:"));
     output::data(format_args!("levada join {code}"))?;
     Ok(0)
+}
+
+/// The limits of an invitation for a name that is pinned already: it is not bound to that identity.
+fn pinned_note(answer: &Value, name: Option<&str>) -> Option<String> {
+    let (identity, name) = (answer["pinned"].as_str()?, name?);
+    Some(format!(
+        "note: {name} is {identity} here already, and stays so: any other identity that uses this \
+         invitation gets its rights, but not this name; for another person, give another --name"
+    ))
 }

@@ -6,7 +6,7 @@ use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::Invitation;
 use levada_client::home::Home;
-use levada_client::{Client, Target};
+use levada_client::{Client, Joined, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;
 
@@ -42,6 +42,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let name = plain(&joined.name);
     let services: Vec<String> = joined.services.iter().map(|service| plain(service)).collect();
     output::note(format_args!("{} is known here as {name}.", joined.identity));
+    if let Some(note) = name_note(&joined, arguments.name.is_some()) {
+        output::note(note);
+    }
     if !services.is_empty() {
         let open: Vec<&Service> =
             offered.iter().filter(|one| joined.services.contains(&one.name)).collect();
@@ -50,6 +53,21 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     output::data(name)?;
     Ok(0)
+}
+
+/// The difference between the nickname and what the user may expect: the nickname until now, or the name that the
+/// node has chosen, unless the user has chosen the nickname.
+fn name_note(joined: &Joined, is_chosen: bool) -> Option<String> {
+    let (name, own) = (plain(&joined.name), plain(&joined.own_name));
+    if let Some(before) = &joined.renamed_from {
+        return Some(format!("note: it was known here as {} until now", plain(before)));
+    }
+    (!is_chosen && name != own).then(|| {
+        format!(
+            "note: the node calls itself {own}, but {name} is its name here; \
+             `levada peers rename {name} NAME` changes that"
+        )
+    })
 }
 
 /// A command that works without arguments with one of the services; else the query that shows their parameters.

@@ -1,8 +1,9 @@
 //! Joins a node with its invitation, and pins the node.
 
 use levada_capability::Invitation;
+use levada_core::printable::one_line;
 use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_core::{Framing, Identity, UnixTime, check_name};
+use levada_core::{Framing, Identity, MAX_NAME, UnixTime, check_name};
 
 use super::operations::{call, check_service_name, unexpected};
 use super::resolve::merged;
@@ -33,8 +34,11 @@ impl Client {
         let addresses = merged(&[address], invitation.addresses());
         let (target, now) = (Target { identity: node, addresses }, self.now());
         let (requested, own) = (name.map(str::to_owned), joined.name);
+        let own_name = one_line(&own, MAX_NAME);
         let pinned = self.with_known(move |known| pin_as(known, requested, &own, &target, now));
-        Ok(Joined { name: pinned.await?, identity: node, services: joined.services })
+        let (name, renamed_from) = pinned.await?;
+        let services = joined.services;
+        Ok(Joined { name, identity: node, own_name, renamed_from, services })
     }
 }
 
@@ -49,23 +53,25 @@ fn check_name_is_free(known: &Known, name: &str, node: Identity) -> Result<(), C
 }
 
 /// Pins the node under `requested`, which is free; otherwise under its `own` name, which it has chosen, if that is valid and
-/// free; otherwise under a name derived from its key.
+/// free; otherwise under a name derived from its key. Returns the name, and the earlier one if this changed it.
 fn pin_as(
     known: &Known,
     requested: Option<String>,
     own: &str,
     node: &Target,
     now: UnixTime,
-) -> Result<String, ClientError> {
+) -> Result<(String, Option<String>), ClientError> {
     let Target { identity, addresses } = node;
     let usable = |name: &str| {
         check_name(name).is_ok()
             && name.parse::<Identity>().is_err()
             && check_name_is_free(known, name, *identity).is_ok()
     };
+    let mut renamed_from = None;
     let name = match (requested, known.by_identity(identity)?) {
         (Some(requested), Some(pin)) if pin.name != requested => {
             known.rename(&pin.name, &requested)?;
+            renamed_from = Some(pin.name);
             requested
         }
         (_, Some(pin)) => pin.name,
@@ -80,5 +86,5 @@ fn pin_as(
         }
     };
     known.update_addresses(&name, addresses)?;
-    Ok(name)
+    Ok((name, renamed_from))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
-use levada_core::{SystemRandom, check_name};
+use levada_core::{Identity, SystemRandom, check_name};
 use levada_services::catalogue::{CatalogueHandle, Principal, of_bytes};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -230,9 +230,10 @@ async fn invite(
     for address in addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
-    if let Some(name) = &name {
-        check_guest_name(node, name).await?;
-    }
+    let pinned = match &name {
+        Some(name) => pinned_guest(node, name).await?,
+        None => None,
+    };
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
@@ -242,25 +243,19 @@ async fn invite(
     on_store(node, move |store| {
         let expires = now.after(Duration::from_secs(expires_secs));
         store.add_invitation(&hash, service.as_deref(), name.as_deref(), expires, now)?;
-        Ok(json!({ "code": invitation.to_text().as_str(), "expires": expires.0 }))
+        let pinned = pinned.map(|identity| identity.to_string());
+        let code = invitation.to_text();
+        Ok(json!({ "code": code.as_str(), "expires": expires.0, "pinned": pinned }))
     })
     .await
 }
 
-async fn check_guest_name(node: &Node, name: &str) -> Result<(), Reply> {
+/// The identity that has the name of a guest already: it may be invited again, as for a further service.
+async fn pinned_guest(node: &Node, name: &str) -> Result<Option<Identity>, Reply> {
     check_name(name).map_err(|error| refused(2, &format!("`{name}`: {error}")))?;
     let owned = name.to_owned();
     let pin = node.client.with_known(move |known| known.by_name(&owned)).await;
-    match pin.map_err(|error| refused(120, &error))? {
-        Some(pin) => {
-            let text = format!(
-                "`{name}` is pinned to {} already: choose another name, or `levada peers forget {name}` first",
-                pin.identity
-            );
-            Err(Reply::Error { exit_code: 121, text })
-        }
-        None => Ok(()),
-    }
+    Ok(pin.map_err(|error| refused(120, &error))?.map(|pin| pin.identity))
 }
 
 async fn rotate_key(node: &Arc<Node>, keep: &[String]) -> Result<Value, Reply> {
