@@ -132,6 +132,16 @@ fn identities_are_written_and_shown_by_name() {
     node.signal("HUP");
     eventually("the policy is reloaded", || node.log().contains("policy read again"));
     bob.args(["query", &node.at()]).denied("blocked");
+    // It is there, and says no.
+    bob.args(["peers", "add", "well", &node.at()]).ok();
+    let listed = bob.json("ls")["nodes"].take();
+    let well = listed.as_array().unwrap().iter().find(|one| one["name"] == "well").unwrap();
+    assert_eq!((&well["away"], &well["denied"]), (&false.into(), &true.into()), "{well}");
+    let shown = bob.run("ls").ok();
+    assert!(
+        shown.lines().any(|line| line.starts_with("well") && line.contains("denied")),
+        "{shown}"
+    );
 }
 
 #[test]

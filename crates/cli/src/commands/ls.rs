@@ -18,7 +18,7 @@ use std::sync::Arc;
 ///
 /// Takes at most two seconds. A node is *pinned* if its name stands for its key here, *new* if it does not
 /// yet, and *conflicting* if more than one key claims the name. Pinned nodes are queried for their services;
-/// one that is *away* neither answers nor announces itself. Nothing is sent to other nodes. The list also has the
+/// one that is *away* neither answers nor announces itself, and one that has *denied* the query blocks this identity. Nothing is sent to other nodes. The list also has the
 /// services that are *published* in the catalogues of the configuration (`catalogues`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -131,6 +131,7 @@ fn node(node: &Listed) -> Value {
         "services": services.map(|services| services.iter().map(describe).collect::<Vec<_>>()),
         "state": state(node.standing),
         "away": node.away,
+        "denied": node.denied,
         "trouble": node.trouble,
     })
 }
@@ -144,7 +145,11 @@ fn row(node: &Listed) -> Vec<String> {
         None => "-".into(),
     };
     let address = node.addresses.first().map_or_else(|| "-".into(), |address| plain(address));
-    let state = if node.away { "away" } else { state(node.standing) };
+    let state = match node {
+        Listed { away: true, .. } => "away",
+        Listed { denied: true, .. } => "denied",
+        _ => state(node.standing),
+    };
     // The short form suffices to distinguish identities; `--json` has the full one.
     vec![plain(&node.name), state.into(), node.identity.short(), address, services]
 }
@@ -233,6 +238,7 @@ mod tests {
             standing,
             services: None,
             away: false,
+            denied: false,
             trouble: None,
         }
     }

@@ -49,6 +49,8 @@ pub struct Listed {
     pub services: Option<Vec<wire::Service>>,
     /// Whether it is pinned, is not announced, and did not answer.
     pub away: bool,
+    /// Whether it is pinned, and has denied the query: it blocks this identity.
+    pub denied: bool,
     /// Why a pinned node gave no answer.
     pub trouble: Option<String>,
 }
@@ -148,9 +150,10 @@ fn pinned(pin: &Pin, answer: Option<&Answer>, neighbours: &[Neighbour]) -> Liste
     let announced = neighbours.iter().find(|neighbour| neighbour.identity == pin.identity);
     let (services, answered_at, trouble) = match answer {
         Some(Ok((services, addresses))) => (Some(services.clone()), Some(addresses.clone()), None),
-        Some(Err(error)) => (None, None, Some(error.to_string())),
+        Some(Err(error)) => (None, None, Some(error)),
         None => (None, None, None),
     };
+    let denied = matches!(trouble, Some(ClientError::Denied(_)));
     let addresses = answered_at.or_else(|| announced.map(texts));
     let addresses = addresses.unwrap_or_else(|| pin.addresses.clone());
     Listed {
@@ -158,9 +161,10 @@ fn pinned(pin: &Pin, answer: Option<&Answer>, neighbours: &[Neighbour]) -> Liste
         identity: pin.identity,
         addresses: addresses.iter().map(|text| shown(text).to_owned()).collect(),
         standing: Standing::Pinned,
-        away: announced.is_none() && services.is_none(),
+        away: announced.is_none() && services.is_none() && !denied,
+        denied,
         services,
-        trouble,
+        trouble: trouble.map(ToString::to_string),
     }
 }
 
@@ -172,6 +176,7 @@ fn unknown(neighbour: &Neighbour, conflicting: bool) -> Listed {
         standing: if conflicting { Standing::Conflicting } else { Standing::New },
         services: None,
         away: false,
+        denied: false,
         trouble: None,
     }
 }
