@@ -1,7 +1,7 @@
 //! The honest client: sequential runs of the service `clock` by `levada run`, with a request of `/healthz` after each.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use anyhow::Context;
 use hdrhistogram::Histogram;
 use levada_harness::Measured;
 
-use super::victim::Target;
+use super::victim::{Middlebox, Target};
 
 /// The time limit for a run or a request. One that fails or takes longer counts as this.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -46,6 +46,34 @@ pub fn runs(client: &Client<'_>, target: &Target, count: usize) -> anyhow::Resul
 impl Client<'_> {
     /// Whether a run succeeds.
     fn run(&self, target: &Target) -> anyhow::Result<bool> {
+        match &target.middlebox {
+            Some(middlebox) => self.run_through(target, middlebox),
+            None => self.run_clock(target),
+        }
+    }
+
+    /// Opens a session through the middlebox with `levada http`, and makes a request over it.
+    fn run_through(&self, target: &Target, middlebox: &Middlebox) -> anyhow::Result<bool> {
+        let mut command = Command::new(self.binary);
+        // It ends by itself if no session opens.
+        command.args(["http", "--via"]);
+        command.arg(format!("{}@{}:request-head=r", middlebox.identity, middlebox.address));
+        command.arg(format!("{}@{}/web", target.identity, target.address));
+        command.env("LEVADA_HOME", self.home).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("no output")?).read_line(&mut line)?;
+        let port = line.trim().trim_end_matches('/').rsplit(':').next().map(str::parse);
+        let answered = match port {
+            Some(Ok(port)) => is_healthy(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+            _ => false,
+        };
+        child.kill()?;
+        child.wait()?;
+        Ok(answered)
+    }
+
+    fn run_clock(&self, target: &Target) -> anyhow::Result<bool> {
         let mut command = Command::new("timeout");
         command.arg(LIMIT.as_secs().to_string()).arg(self.binary).arg("run");
         command.arg(format!("{}@{}/clock", target.identity, target.address));
@@ -63,7 +91,8 @@ fn is_healthy(address: SocketAddr) -> bool {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
         stream.set_read_timeout(Some(LIMIT))?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\r\n")?;
+        let head = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)

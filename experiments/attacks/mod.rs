@@ -2,6 +2,7 @@
 
 mod honest;
 mod http;
+mod middlebox;
 mod peer;
 mod queries;
 mod runs;
@@ -18,20 +19,22 @@ use levada_harness::{Case, Group, Options, params, read_rows};
 
 use crate::catalogue::levada::binary;
 use crate::measuring::{Measuring, Outcome, file};
-use victim::Attack;
+use victim::{Attack, Way};
 
 /// The experiment's name in rows.
 const NAME: &str = "attacks/honest";
 /// The subjects.
 const IDLE: &str = "idle";
 const ATTACKED: &str = "attacked";
-/// The attacks, by their names in rows.
-const ATTACKS: [(&str, Attack); 5] = [
-    ("unread", |target| Box::pin(unread::attack(target))),
-    ("runs", |target| Box::pin(runs::attack(target))),
-    ("queries", |target| Box::pin(queries::attack(target))),
-    ("successions", |target| Box::pin(successions::attack(target))),
-    ("http", |target| Box::pin(http::attack(target))),
+/// The attacks, by their names in rows, and what an honest run goes through.
+const ATTACKS: [(&str, Way, Attack); 7] = [
+    ("unread", Way::Direct, |target| Box::pin(unread::attack(target))),
+    ("runs", Way::Direct, |target| Box::pin(runs::attack(target))),
+    ("queries", Way::Direct, |target| Box::pin(queries::attack(target))),
+    ("successions", Way::Direct, |target| Box::pin(successions::attack(target))),
+    ("http", Way::Direct, |target| Box::pin(http::attack(target))),
+    ("middlebox-silent", Way::Middlebox, |target| Box::pin(middlebox::be_silent(target))),
+    ("middlebox-bytes", Way::Middlebox, |target| Box::pin(middlebox::send_bytes(target))),
 ];
 
 /// Selects the experiment.
@@ -61,7 +64,7 @@ struct Honest {
     #[command(flatten)]
     shared: Options,
 
-    /// Only these attacks: unread, runs, queries, successions, http
+    /// Only these attacks: unread, runs, queries, successions, http, middlebox-silent, middlebox-bytes
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     attack: Vec<String>,
 
@@ -89,14 +92,14 @@ fn measure(arguments: &Honest) -> anyhow::Result<Outcome> {
     let binary = binary(arguments.levada.as_deref(), true)?;
     let mut measuring = Measuring::new(NAME, &arguments.shared, chosen.len())?;
     let runs = if arguments.shared.quick { 10 } else { 30 };
-    for (name, attack) in chosen {
+    for (name, way, attack) in chosen {
         let params = params([("attack", name.into())]);
         if !measuring.needs(&params, &[IDLE.to_owned(), ATTACKED.to_owned()]) {
             continue;
         }
         let case = |subject: &str, attack: Option<Attack>| {
             let binary = &binary;
-            Case::new(subject, move || Ok(victim::measure(binary, attack, runs)?))
+            Case::new(subject, move || Ok(victim::measure(binary, way, attack, runs)?))
         };
         let cases = vec![case(IDLE, None), case(ATTACKED, Some(attack))];
         measuring.group(Group { experiment: NAME, params, cases, monitor: None })?;
@@ -104,12 +107,12 @@ fn measure(arguments: &Honest) -> anyhow::Result<Outcome> {
     Ok(measuring.finish())
 }
 
-fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static str, Attack)>> {
+fn chosen(names: &[String]) -> anyhow::Result<Vec<(&'static str, Way, Attack)>> {
     if names.is_empty() {
         return Ok(ATTACKS.to_vec());
     }
     let named = |name: &String| {
-        let found = ATTACKS.iter().find(|(known, _)| known == name);
+        let found = ATTACKS.iter().find(|(known, ..)| known == name);
         found.copied().ok_or_else(|| anyhow!("there is no attack `{name}`"))
     };
     names.iter().map(named).collect()

@@ -27,7 +27,7 @@ pub fn table(rows: &[Row]) -> Table {
         "log, kB",
     ];
     let mut table = Table::new("An honest run while the node is attacked", head);
-    for (name, _) in ATTACKS {
+    for (name, ..) in ATTACKS {
         let at = params([("attack", name.into())]);
         let row = |subject: &str, metric: &str| find(rows, subject, metric, &at);
         let (Some(idle), Some(attacked)) = (row(IDLE, "run"), row(ATTACKED, "run")) else {
