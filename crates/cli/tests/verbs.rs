@@ -122,17 +122,17 @@ fn doctor_and_up_refuse_the_same_configurations() {
         (service("type = 'ech'"), "ech"),
         (service("type = 'forward'\nallow = ['a b']"), "a b"),
         (service("type = 'forward'\nallow = ['127.0.0.1:99999']"), "99999"),
-        (service(&format!("{hop}identity = 'stranger'")), "`stranger`"),
+        (service(&format!("{hop}identity = 'unpinned'")), "`unpinned`"),
         (service(&format!("{hop}identity = '{identity}'\nallow = 'heads=r'")), "heads"),
         (service("type = 'http'\norigin = 'http://127.0.0.1:1'"), "without `http://`"),
         (service("type = 'catalogue'\nrules = ['rule']"), "rule"),
         (service("type = 'invoke'\nstart = ['nowhere/exec']"), "nowhere"),
         ("[http]\n".to_owned(), "http"),
         ("http_tls = { cert = 'absent.pem', key = 'absent.key' }\n".to_owned(), "absent.pem"),
-        ("allow = ['stranger']\n".to_owned(), "stranger"),
+        ("allow = ['unpinned']\n".to_owned(), "unpinned"),
         (
-            "[middlebox]\nlisten = '127.0.0.1:0'\nnext = 'a:1'\nserver = 'stranger'\n".to_owned(),
-            "stranger",
+            "[middlebox]\nlisten = '127.0.0.1:0'\nnext = 'a:1'\nserver = 'unpinned'\n".to_owned(),
+            "unpinned",
         ),
     ] {
         fs::write(&file, &text).unwrap();

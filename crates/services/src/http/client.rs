@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http_body_util::Either;
 use hyper::body::Incoming as RequestBody;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -138,11 +138,12 @@ impl Local {
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let refused = self.refusal(&request);
-        // The field may have stood behind a bare LF, which hyper takes for the end of a line: a client that does not has sent the end of this
-        // request elsewhere, and must not have what follows taken for another one (RFC 9112 sections 2.2 and 6.1).
-        let has = |name: &HeaderName| request.headers().contains_key(name);
-        let last =
-            refused.is_some() || has(&header::TRANSFER_ENCODING) || has(&header::CONTENT_LENGTH);
+        // The field may have stood behind a bare LF, which hyper takes for the end of a line. Another server
+        // on the way may not, and then the two disagree about what follows: request smuggling (RFC 9112
+        // sections 2.2 and 6.1).
+        let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
+            || request.headers().get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
+        let last = refused.is_some() || has_body;
         let mut response = match refused {
             Some(refused) => refused.map(Either::Right),
             None => self.exchange(request).await,
