@@ -13,13 +13,16 @@ use super::report::Check;
 use crate::output;
 use levada_client::home::Home;
 use levada_client::known::Known;
-use levada_core::{Clock, SystemClock, UnixTime};
+use levada_core::{Clock, SystemClock, UnixTime, shell_word};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
 use levada_node::services;
 use levada_node::store::{Store, StoreError};
 use levada_node::{Overrides, UpError};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
+use std::path::Path;
 use std::time::Duration;
 
 /// Open files that a node needs with the default limits of the configuration.
@@ -61,7 +64,8 @@ pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> Check {
 
 /// The programs and folders of the configured services exist.
 pub fn services(config: &Config) -> Vec<Check> {
-    let remedy = "install it, or correct that line; the node runs without this service";
+    let remedy =
+        "install it, or correct that line; a start succeeds, and sessions of this service fail";
     let missing = services::missing(config, &[]).unwrap_or_default();
     let mut checks: Vec<_> =
         missing.iter().map(|error| Check::wrong("services", error, remedy)).collect();
@@ -125,7 +129,7 @@ fn stored_time(home: &Home) -> Result<Option<UnixTime>, StoreError> {
 /// The node's database is intact.
 pub async fn node_database(home: &Home, node: &Node) -> Check {
     let name = "database";
-    let remedy = "`levada restore` restores the last backup";
+    let remedy = "copy the home elsewhere; then `levada restore FILE` brings a backup back";
     match node {
         Node::Runs(_) => match control::call(home, &Request::Integrity).await {
             Ok(_) => Check::fine(name, "intact"),
@@ -135,7 +139,8 @@ pub async fn node_database(home: &Home, node: &Node) -> Check {
             Check::fine(name, "none yet; the first `levada up` creates it")
         }
         Node::Absent { .. } => {
-            database(name, remedy, || Store::open(&home.node_db())?.integrity_check())
+            let file = home.node_db();
+            database(name, &file, remedy, || Store::open(&file)?.integrity_check())
         }
         Node::Broken => Check::note(name, "not checked: another process uses it", ""),
     }
@@ -143,22 +148,44 @@ pub async fn node_database(home: &Home, node: &Node) -> Check {
 
 /// The database of known names is intact.
 pub fn known_database(home: &Home) -> Check {
-    if !home.known_db().exists() {
+    let file = home.known_db();
+    if !file.exists() {
         return Check::fine("names", "none yet");
     }
-    let remedy = "`levada restore`, or move the file away: the names must be pinned again then";
-    database("names", remedy, || Known::open(&home.known_db())?.integrity_check())
+    let remedy =
+        "copy the home elsewhere; then `levada restore FILE` brings a backup back, with its names";
+    database("names", &file, remedy, || Known::open(&file)?.integrity_check())
 }
 
 fn database(
     name: &'static str,
+    file: &Path,
     otherwise: &str,
     check: impl FnOnce() -> Result<(), StoreError>,
 ) -> Check {
+    if let Some(check) = permission(name, file) {
+        return check;
+    }
     match check() {
         Ok(()) => Check::fine(name, "intact"),
         Err(error) => Check::wrong(name, &error, remedy(&error, otherwise)),
     }
+}
+
+/// The home's user may read and write a file and its folder. SQLite names no reason where they may not.
+fn permission(name: &'static str, file: &Path) -> Option<Check> {
+    let folder = file.parent()?;
+    let denied = |path: &Path, needed: Access| access(path, needed) == Err(Errno::ACCESS);
+    let (path, mode) = if denied(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
+        (folder, "u+rwx")
+    } else if denied(file, Access::READ_OK | Access::WRITE_OK) {
+        (file, "u+rw")
+    } else {
+        return None;
+    };
+    let text = format!("this user may not read and write {}", path.display());
+    let path = path.display().to_string();
+    Some(Check::wrong(name, text, format!("chmod {mode} {}", shell_word(&path))))
 }
 
 /// The forwards of the configuration are open.
