@@ -1,5 +1,7 @@
 //! Rights of capabilities, invitations and blocks: three identities, real processes.
 
+mod remaining;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::net::TcpListener;

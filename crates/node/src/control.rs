@@ -13,6 +13,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use levada_client::home::Home;
 
 mod list;
+mod remaining;
 mod reply;
 mod revoke;
 mod serve;

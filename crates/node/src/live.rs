@@ -46,6 +46,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Whether `identity` is the requester, or its chain contains it.
+    fn concerns(&self, identity: &Identity) -> bool {
+        self.requester == *identity || self.identities.contains(identity)
+    }
+
     /// The identity against whose limit the run counts: the requester, or the holder of a session that the owner requested.
     fn counts_for(&self, owner: &Identity) -> Identity {
         if self.requester == *owner { self.holder } else { self.requester }
@@ -110,9 +115,14 @@ impl RunningSessions {
 
     /// Ends every run whose requester is `identity`, or whose chain contains it.
     pub(crate) fn end_identity(&self, identity: &Identity, reason: Reason) -> usize {
-        self.end_where(reason, |run| {
-            run.requester == *identity || run.identities.contains(identity)
-        })
+        self.end_where(reason, |run| run.concerns(identity))
+    }
+
+    /// The runs whose requester is `identity`, or whose chain contains it.
+    pub(crate) fn runs_with(&self, identity: &Identity) -> Vec<Run> {
+        let table = self.lock();
+        let runs = table.running.values().map(|entry| &entry.run);
+        runs.filter(|run| run.concerns(identity)).cloned().collect()
     }
 
     /// Sets the requester of the runs of the sessions `kept` to the key `new`, after a key rotation.

@@ -1,21 +1,24 @@
 //! `levada revoke`: revokes a capability, or a session of this home's node, with all derived capabilities; or the
 //! permission that an invitation gave an identity.
 
+use crate::capability_text;
 use crate::failure::{Failure, NO, Outcome, USAGE};
-use crate::{capability_text, output};
+use crate::output::{self, plain};
 use clap::Args;
 use levada_client::Client;
 use levada_client::home::Home;
 use levada_client::known::Known;
 use levada_core::{Identity, check_name};
 use levada_node::control::{self, Request};
+use serde_json::Value;
 
 /// Revoke a capability and all capabilities derived from it; running sessions end within a second
 ///
 /// A holder may revoke its own capability, from any machine. The node of this home revokes the sessions and
 /// capabilities that `levada sessions` and its log show. For an identity, it withdraws the permission of an
-/// invitation: the identity can request no further sessions. Capabilities that it holds stay valid: revoke those
-/// sessions too, or block it in config.toml. Ids and identities may be shortened as in these tables, if unambiguous.
+/// invitation: the identity can request no further sessions. Its running sessions go on, and capabilities that it
+/// holds or has passed on stay valid: they are listed, with the ids that end them. To end all, block it in
+/// config.toml. Ids and identities may be shortened as in these tables, if unambiguous.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada revoke @cat.cap
@@ -27,6 +30,13 @@ pub struct Arguments {
     #[arg(value_name = "CAPABILITY|ID|IDENTITY")]
     what: String,
 }
+
+/// The maximum number of sessions that are printed.
+const MAX_ROWS: usize = 20;
+/// The digits of an id that are printed: all of a session's, and enough of a capability's.
+const ID_DIGITS: usize = 32;
+/// The characters of an identity without a name that are printed, as `levada sessions` does.
+const SHORT_IDENTITY: usize = 10;
 
 /// The kind of the argument, by its form.
 enum Target {
@@ -90,13 +100,57 @@ async fn revoke_id(home: &Home, id: String) -> Outcome {
 
 async fn disallow(home: &Home, identity: String) -> Outcome {
     let answer = control::call(home, &Request::Disallow { identity }).await?;
-    if answer["was_allowed"] == false {
-        output::note(
+    let identity = plain(answer["identity"].as_str().unwrap_or_default());
+    let was_allowed = answer["was_allowed"] != false;
+    match (was_allowed, answer["allowed_by_config"] == true) {
+        (true, false) => {
+            output::note(format_args!("{identity} can request no further sessions here"));
+        }
+        (true, true) => output::note(format_args!(
+            "the permission by an invitation is withdrawn; `allow` in config.toml, or `--allow`, \
+             still permits {identity} to request sessions"
+        )),
+        (false, _) => output::note(
             "this identity was not permitted by an invitation; see `allow` in config.toml",
-        );
-        return Ok(NO);
+        ),
     }
-    let identity = answer["identity"].as_str().unwrap_or_default();
-    output::note(format_args!("{identity} can request no further sessions here"));
-    Ok(0)
+    note_remaining(&identity, &answer["remaining"]);
+    Ok(if was_allowed { 0 } else { NO })
+}
+
+/// Names what the identity can still use, and how to end it.
+fn note_remaining(identity: &str, remaining: &Value) {
+    let all = remaining.as_array().map(Vec::as_slice).unwrap_or_default();
+    let block = format!("`block = [\"{identity}\"]` in config.toml and a reload (SIGHUP)");
+    if all.is_empty() {
+        output::note(format_args!(
+            "none of its sessions runs or can be started; {block} also refuses capabilities that \
+             were passed on to it and that it has not used yet"
+        ));
+        return;
+    }
+    output::note("These sessions go on or can be started, by it or with what it has passed on:");
+    let heading = ["id", "service", "running", "can start", "requester", "holder"];
+    let rows: Vec<Vec<String>> = all.iter().take(MAX_ROWS).map(row).collect();
+    output::lines(&heading, &rows).iter().for_each(output::note);
+    if let Some(more @ 1..) = all.len().checked_sub(MAX_ROWS) {
+        output::note(format_args!("… and {more} more; `levada sessions` lists them"));
+    }
+    output::note(format_args!(
+        "`levada revoke ID` ends one; {block} end all of them, and refuse capabilities that it has \
+         not used yet"
+    ));
+}
+
+fn row(remaining: &Value) -> Vec<String> {
+    let text = |key: &str| plain(remaining[key].as_str().unwrap_or_default());
+    let short = |text: String, length: usize| text.chars().take(length).collect::<String>();
+    let person = |key: &str| match remaining[format!("{key}_name")].as_str() {
+        Some(name) => plain(name),
+        None => short(text(key), SHORT_IDENTITY),
+    };
+    let can_start = if remaining["can_start"] == true { "yes" } else { "no" };
+    let running = remaining["running"].to_string();
+    let (id, service) = (short(text("id"), ID_DIGITS), text("service"));
+    vec![id, service, running, can_start.into(), person("requester"), person("holder")]
 }

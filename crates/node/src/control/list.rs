@@ -24,7 +24,7 @@ pub(super) async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Repl
 }
 
 /// The pinned name of each identity; the oldest if it has several.
-async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
+pub(super) async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
     let pins = node.client.with_known(Known::names).await;
     let mut pins = pins.map_err(|error| refused(120, &error))?;
     pins.sort_by_key(|pin| Reverse(pin.added));

@@ -7,6 +7,7 @@ use levada_core::Identity;
 use levada_core::wire::Reason;
 use serde_json::{Value, json};
 
+use super::remaining::remaining;
 use super::reply::{Reply, on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
@@ -56,17 +57,19 @@ fn end(node: &Node, found: &Revocable) -> Value {
     }
 }
 
-/// Revokes the rights that invitations gave to the identity `text`.
+/// Revokes the rights that invitations gave to the identity `text`. The answer lists the sessions that this does not end.
 pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
     let identity = identity(node, text).await?;
     let now = node.now();
     // TLS tickets from before the change must not resume connections.
     node.forget_sessions();
-    on_store(node, move |store| {
-        let was_allowed = store.disallow(&identity, now)?;
-        Ok(json!({ "was_allowed": was_allowed, "identity": identity.to_string() }))
-    })
-    .await
+    let was_allowed = on_store(node, move |store| store.disallow(&identity, now)).await?;
+    Ok(json!({
+        "was_allowed": was_allowed,
+        "allowed_by_config": node.policy.allows_any(&identity),
+        "identity": identity.to_string(),
+        "remaining": remaining(node, identity).await?,
+    }))
 }
 
 /// Resolves an identity, a name that is pinned here, or a prefix of an identity in the database.

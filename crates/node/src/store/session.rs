@@ -349,7 +349,7 @@ pub(super) fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
     })
 }
 
-fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
+pub(super) fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
     Ok(SessionSummary {
         id: row::session_id(row, "id")?,
         service: row.get("service")?,
