@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use levada_client::{Client, Target as Node};
 use levada_services::http::{Strategy, contexts};
 use tokio::io::AsyncReadExt;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::peer::{dial, repeat, spawn_all};
 use super::victim::Target;
@@ -23,6 +23,10 @@ const KEPT: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 3;
 /// The length of a head, in bytes: just below the longest one.
 const HEAD: usize = 63 * 1024;
+/// Records between two pauses, and a pause: about 10 Mbit/s of all sessions together. Without a limit, the attacker's own thread and the
+/// transport of its records use both cores, as any upload from the same machine does.
+const BURST: usize = 64;
+const PAUSE: Duration = Duration::from_millis(10);
 /// The context of the heads of requests.
 const REQUEST_HEAD: u8 = 1;
 
@@ -65,7 +69,11 @@ async fn send_head(target: &Target, client: &Client) -> anyhow::Result<()> {
     let contexts = contexts(Strategy::Four, false, &["request-head=r"])?;
     let session = client.start_through(&node, "web", &[hop], contexts).await?;
     session.begin(REQUEST_HEAD)?;
-    for byte in b"GET /a\r\nx-long: ".iter().chain(std::iter::repeat_n(&b'a', HEAD)) {
+    let head = b"GET /a\r\nx-long: ".iter().chain(std::iter::repeat_n(&b'a', HEAD));
+    for (number, byte) in head.enumerate() {
+        if number % BURST == 0 {
+            sleep(PAUSE).await;
+        }
         session.write(REQUEST_HEAD, &[*byte]).await?;
         session.flush()?;
         target.count();

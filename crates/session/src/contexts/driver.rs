@@ -11,12 +11,12 @@ use tokio::task::yield_now;
 
 use super::PathError;
 use super::memory::Memory;
-use super::pipe::{Pipe, Timer, now};
+use super::pipe::{MAX_DELIVERED, Pipe, Timer, now};
 use super::session::Shared;
 use crate::budget::Account;
 
-/// The most rounds in one poll before the driver yields.
-const ROUNDS: usize = 16;
+/// The most rounds in one poll before the driver yields; see `relay`.
+const ROUNDS: usize = 4;
 /// How long the transport may take to accept the last bytes, and the peer to end it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -65,7 +65,9 @@ impl Driver {
     /// Passes what was read to the connection.
     fn deliver(&mut self) {
         let mut state = self.shared.lock();
-        let result = state.connection.receive(self.pipe.received(), now());
+        let received = self.pipe.received();
+        let length = received.len().min(MAX_DELIVERED);
+        let result = state.connection.receive(&mut received[..length], now());
         state.dispatch();
         match result {
             Ok(consumed) => self.pipe.consume(consumed),

@@ -12,6 +12,8 @@ use tokio::time::Sleep;
 
 /// The first size of the read buffer, in bytes: more than the longest frame.
 const FIRST_READ: usize = 20 * 1024;
+/// The most bytes that are delivered at once: more than the longest frame.
+pub(super) const MAX_DELIVERED: usize = 32 * 1024;
 /// The size of the read buffer of a peer that fills it.
 const LARGEST_READ: usize = 128 * 1024;
 

@@ -11,14 +11,15 @@ use tokio::task::yield_now;
 use tokio::time::timeout_at;
 
 use super::PathError;
-use super::pipe::{Pipe, Timer, now};
+use super::pipe::{MAX_DELIVERED, Pipe, Timer, now};
 
 /// Nothing is read for a side whose transport has this many bytes to take.
 const MAX_PENDING: usize = 256 * 1024;
 /// The code of ALERT of a party that is busy.
 const BUSY: u8 = 5;
-/// The most rounds in one poll before the task yields.
-const ROUNDS: usize = 16;
+/// The most rounds in one poll before the task yields. With [`MAX_DELIVERED`], other sessions wait at most for 128 KiB of records, of which a
+/// peer may make some thousands.
+const ROUNDS: usize = 4;
 /// How long the transports may take to accept the last bytes, and the neighbours to end them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -42,6 +43,7 @@ pub async fn relay<D: Future<Output = Dialed>>(
         relay,
         client: Pipe::new(client, received),
         server: None,
+        undelivered: [false; 2],
         timer: Timer::new(),
         closing: None,
     };
@@ -55,6 +57,8 @@ struct Task {
     relay: Relay,
     client: Pipe,
     server: Option<Pipe>,
+    /// By direction: more was received than could be delivered at once.
+    undelivered: [bool; 2],
     timer: Timer,
     /// A side has ended: until when the other one may take the rest.
     closing: Option<Instant>,
@@ -127,8 +131,12 @@ impl Task {
             Direction::ToClient => self.server.as_mut(),
         };
         let Some(from) = from else { return Ok(()) };
-        let consumed = self.relay.receive(direction, from.received(), now())?;
+        let received = from.received();
+        let is_more = received.len() > MAX_DELIVERED;
+        let length = received.len().min(MAX_DELIVERED);
+        let consumed = self.relay.receive(direction, &mut received[..length], now())?;
         from.consume(consumed);
+        self.undelivered[direction as usize] = is_more && consumed > 0;
         Ok(())
     }
 
@@ -200,6 +208,9 @@ impl Task {
         let Some(from) = from else { return Ok(false) };
         if from.has_ended() || !reading {
             return Ok(false);
+        }
+        if self.undelivered[direction as usize] {
+            return self.deliver(direction).map(|()| true);
         }
         match from.poll_read(cx) {
             Poll::Ready(read) => read?,
