@@ -1,12 +1,11 @@
 //! Operating a node: signals, readiness, locks, ports, disks, and `levada doctor`.
 
+mod doctor;
 mod log;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::fs::Permissions;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -422,31 +421,4 @@ fn doctor_finds_a_clock_that_was_ahead_and_accepts_the_right_one() {
     home.run("doctor").ok();
     home.run("run well/clock").ok();
     drop(node);
-}
-
-/// A remedy for a permission is a permission: it must not replace or move what is intact.
-#[test]
-fn doctor_names_a_permission_as_such() {
-    let home = Home::new();
-    drop(home.up("--name well"));
-    // Root may read everything unless it gives that up.
-    let sets = ["--bounding-set", "--inh-caps"];
-    let without = sets.map(|set| format!("{set}=-dac_override,-dac_read_search"));
-    let is_root = rustix::process::geteuid().is_root();
-    let doctor = || {
-        let mut command = Command::new(if is_root { "setpriv" } else { "env" });
-        command.args(without.iter().filter(|_| is_root));
-        command.arg(env!("CARGO_BIN_EXE_levada")).arg("doctor");
-        let command = command.env("LEVADA_HOME", home.path()).stdin(Stdio::null());
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
-    for (name, mode) in [("node.db", 0o000), ("node.db", 0o400), ("known.db", 0o000)] {
-        let file = home.path().join(name);
-        fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-        let report = doctor();
-        assert!(report.contains(&format!("remedy: chmod u+rw {}", file.display())), "{report}");
-        assert!(!report.contains("restore"), "{report}");
-        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
-        assert!(!doctor().contains("chmod"));
-    }
 }

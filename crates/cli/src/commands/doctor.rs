@@ -47,15 +47,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
         }
     }
     let config = Config::load(&home.config_file());
-    let mut checks = vec![
-        checks::home(&home),
-        checks::disk(&home),
-        checks::key(&home),
-        checks::config(&home, &config),
-        check,
-    ];
+    let (configuration, missing) = checks::config(&home, &config);
+    let mut checks =
+        vec![checks::home(&home), checks::disk(&home), checks::key(&home), configuration, check];
     let config = config.unwrap_or_default();
-    checks.extend(checks::services(&config));
+    checks.extend(checks::services(missing));
     checks.extend(checks::ports(&config, &node));
     checks.push(checks::multicast(&config, &node).await);
     checks.push(checks::open_files(&config));

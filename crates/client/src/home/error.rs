@@ -40,7 +40,7 @@ pub enum HomeError {
     },
     /// The key file has no valid key.
     #[error(
-        "{path} has no valid key ({reason}): restore it from a backup, or move it away to start with a new identity"
+        "{path} has no valid key ({reason}): restore it from a backup, or rename it to start with a new identity"
     )]
     KeyMalformed {
         /// The key file.
@@ -58,7 +58,9 @@ pub enum HomeError {
     },
     /// A folder for private files belongs to another user, or other users can write to it.
     #[error(
-        "{path} is not safe to use ({reason}): remove it, or set LEVADA_HOME to a folder of yours"
+        "{path} is not safe to use ({reason}): if it is yours, run `chmod go-w {}`, or else set \
+         LEVADA_HOME to a folder of yours",
+        shell_word(&.path.display().to_string())
     )]
     Unsafe {
         /// The folder.

@@ -3,6 +3,7 @@
 mod catalogue;
 mod home;
 mod network;
+pub mod permission;
 
 pub use catalogue::engine;
 pub use home::{disk, home, key};
@@ -16,13 +17,9 @@ use levada_client::known::Known;
 use levada_core::{Clock, SystemClock, UnixTime, shell_word};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
-use levada_node::services;
 use levada_node::store::{Store, StoreError};
 use levada_node::{Overrides, UpError};
-use rustix::fs::{Access, access};
-use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
-use std::path::Path;
 use std::time::Duration;
 
 /// Open files that a node needs with the default limits of the configuration.
@@ -41,36 +38,48 @@ fn remedy<'a>(error: &StoreError, otherwise: &'a str) -> &'a str {
         StoreError::Full { .. } => "free space on the disk",
         StoreError::ReadOnly { .. } => "mount the disk so that it can be written to",
         StoreError::InUse { .. } => "end the process that uses it",
-        StoreError::File { .. } => "see that the home's user can read and write it",
+        StoreError::File { .. } => "make it a regular file that the home's user can read and write",
         _ => otherwise,
     }
 }
 
-/// A start of the node would accept the configuration.
-pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> Check {
+/// A start of the node would accept the configuration. Returns what its services lack on this machine, too.
+pub fn config(
+    home: &Home,
+    config: &Result<Config, ConfigError>,
+) -> (Check, Option<Vec<ConfigError>>) {
+    let name = "configuration";
+    let missing = permission::to_read(&home.config_file())
+        .or_else(|| permission::to_use_database(&home.known_db()));
+    if let Some(missing) = missing {
+        return (Check::wrong(name, missing.text, missing.remedy), None);
+    }
     let checked = match config {
-        Ok(config) => levada_node::check(home, config, &Overrides::default()).map(drop),
+        Ok(config) => levada_node::check(home, config, &Overrides::default()),
         Err(error) => Err(UpError(error.to_string())),
     };
     match checked {
-        Ok(()) => Check::fine("configuration", "valid"),
+        Ok(missing) => (Check::fine(name, "valid"), Some(missing)),
         Err(error) => {
-            let remedy =
-                "correct that; `levada up --check` checks it again, with the options of `up`";
-            Check::wrong("configuration", error, remedy)
+            let remedy = "correct that: `levada up` does not start before, and `levada up --check` \
+                          checks it again";
+            (Check::wrong(name, error, remedy), None)
         }
     }
 }
 
 /// The programs and folders of the configured services exist.
-pub fn services(config: &Config) -> Vec<Check> {
-    let remedy =
-        "install it, or correct that line; a start succeeds, and sessions of this service fail";
-    let missing = services::missing(config, &[]).unwrap_or_default();
+pub fn services(missing: Option<Vec<ConfigError>>) -> Vec<Check> {
+    let name = "services";
+    let Some(missing) = missing else {
+        return vec![Check::note(name, "not checked: see the configuration", "")];
+    };
+    let remedy = "install it, make it executable (`chmod +x`), or correct that line; the node \
+                  starts, and sessions that need it fail";
     let mut checks: Vec<_> =
-        missing.iter().map(|error| Check::wrong("services", error, remedy)).collect();
+        missing.iter().map(|error| Check::wrong(name, error, remedy)).collect();
     if checks.is_empty() {
-        checks.push(Check::fine("services", "all programs and folders exist"));
+        checks.push(Check::fine(name, "all programs and folders exist"));
     }
     checks
 }
@@ -129,7 +138,15 @@ fn stored_time(home: &Home) -> Result<Option<UnixTime>, StoreError> {
 /// The node's database is intact.
 pub async fn node_database(home: &Home, node: &Node) -> Check {
     let name = "database";
-    let remedy = "copy the home elsewhere; then `levada restore FILE` brings a backup back";
+    let remedy = format!(
+        "{}; then `levada restore FILE` replaces this home's state by that of a backup",
+        copy_first(home)
+    );
+    if !matches!(node, Node::Runs(_))
+        && let Some(missing) = permission::to_use_database(&home.node_db())
+    {
+        return Check::wrong(name, missing.text, missing.remedy);
+    }
     match node {
         Node::Runs(_) => match control::call(home, &Request::Integrity).await {
             Ok(_) => Check::fine(name, "intact"),
@@ -139,8 +156,7 @@ pub async fn node_database(home: &Home, node: &Node) -> Check {
             Check::fine(name, "none yet; the first `levada up` creates it")
         }
         Node::Absent { .. } => {
-            let file = home.node_db();
-            database(name, &file, remedy, || Store::open(&file)?.integrity_check())
+            database(name, &remedy, || Store::open(&home.node_db())?.integrity_check())
         }
         Node::Broken => Check::note(name, "not checked: another process uses it", ""),
     }
@@ -148,44 +164,40 @@ pub async fn node_database(home: &Home, node: &Node) -> Check {
 
 /// The database of known names is intact.
 pub fn known_database(home: &Home) -> Check {
-    let file = home.known_db();
-    if !file.exists() {
+    if !home.known_db().exists() {
         return Check::fine("names", "none yet");
     }
-    let remedy =
-        "copy the home elsewhere; then `levada restore FILE` brings a backup back, with its names";
-    database("names", &file, remedy, || Known::open(&file)?.integrity_check())
+    if let Some(missing) = permission::to_use_database(&home.known_db()) {
+        return Check::wrong("names", missing.text, missing.remedy);
+    }
+    let remedy = format!(
+        "{}; then `levada restore FILE` replaces this home's state by that of a backup, or \
+         `mv {1} {1}.damaged` sets this file aside: the names must be pinned again then",
+        copy_first(home),
+        shell_word(&home.known_db().display().to_string())
+    );
+    database("names", &remedy, || Known::open(&home.known_db())?.integrity_check())
+}
+
+/// The command that keeps the present state, before another one replaces it.
+fn copy_first(home: &Home) -> String {
+    let folder = home.state_folder().display().to_string();
+    format!(
+        "stop the node, and keep a copy: `cp -a {} {}`",
+        shell_word(&folder),
+        shell_word(&format!("{folder}.copy"))
+    )
 }
 
 fn database(
     name: &'static str,
-    file: &Path,
     otherwise: &str,
     check: impl FnOnce() -> Result<(), StoreError>,
 ) -> Check {
-    if let Some(check) = permission(name, file) {
-        return check;
-    }
     match check() {
         Ok(()) => Check::fine(name, "intact"),
         Err(error) => Check::wrong(name, &error, remedy(&error, otherwise)),
     }
-}
-
-/// The home's user may read and write a file and its folder. SQLite names no reason where they may not.
-fn permission(name: &'static str, file: &Path) -> Option<Check> {
-    let folder = file.parent()?;
-    let denied = |path: &Path, needed: Access| access(path, needed) == Err(Errno::ACCESS);
-    let (path, mode) = if denied(folder, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
-        (folder, "u+rwx")
-    } else if denied(file, Access::READ_OK | Access::WRITE_OK) {
-        (file, "u+rw")
-    } else {
-        return None;
-    };
-    let text = format!("this user may not read and write {}", path.display());
-    let path = path.display().to_string();
-    Some(Check::wrong(name, text, format!("chmod {mode} {}", shell_word(&path))))
 }
 
 /// The forwards of the configuration are open.

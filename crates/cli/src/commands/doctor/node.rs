@@ -4,6 +4,7 @@ use levada_client::home::{Home, HomeError, Lock};
 use levada_node::control::{self, ControlError, Request};
 use serde_json::Value;
 
+use super::checks::permission;
 use super::report::Check;
 
 /// The state of this home's node.
@@ -47,7 +48,10 @@ impl Node {
                 let remedy = format!("wait a moment if it is starting; else `kill {process}`");
                 (Self::Broken, Check::wrong("node", text, remedy))
             }
-            Err(error) => (Self::Broken, Check::wrong("node", error, "")),
+            Err(error) => match permission::to_use(&home.lock_file()) {
+                Some(missing) => (Self::Broken, Check::wrong("node", missing.text, missing.remedy)),
+                None => (Self::Broken, Check::wrong("node", error, "")),
+            },
         }
     }
 }

@@ -7,6 +7,7 @@ use levada_client::home::Home;
 use levada_core::shell_word;
 use levada_node::store::DiskState;
 
+use super::permission;
 use crate::commands::doctor::report::Check;
 use crate::output;
 
@@ -85,6 +86,10 @@ pub fn key(home: &Home) -> Check {
     match home.existing_key() {
         Ok(Some(key)) => Check::fine("key", key.identity()),
         Ok(None) => Check::fine("key", "none yet; it is generated on first use"),
-        Err(error) => Check::wrong("key", error, ""),
+        // The text of an exposed or malformed key has its own remedy.
+        Err(error) => match permission::to_read(&home.key_file()) {
+            Some(missing) => Check::wrong("key", missing.text, missing.remedy),
+            None => Check::wrong("key", error, ""),
+        },
     }
 }
