@@ -196,7 +196,8 @@ impl Victim {
         let next = self.target()?.address.to_string();
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--", "sh", "-c"]);
-        command.arg("ulimit -n 1024; exec \"$0\" middlebox --block '^GET /private' --next \"$1\"");
+        command
+            .arg("ulimit -n 1024; exec \"$0\" middlebox --block '(?im)^x-secret: ' --next \"$1\"");
         command.arg(&self.binary).arg(next).env("LEVADA_HOME", home.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.stderr(File::create(home.path().join(LOG))?).spawn()?;

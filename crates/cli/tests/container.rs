@@ -83,7 +83,10 @@ impl Unprivileged {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("levada");
-        fs::copy(env!("CARGO_BIN_EXE_levada"), &program).unwrap();
+        // By another process: a fork of another test would have a copy that is open for writing here, and a
+        // program that is open for writing cannot be started (ETXTBSY).
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_levada")).arg(&program).status();
+        assert!(copied.unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let home = folder.path().join("home");
         fs::create_dir(&home).unwrap();
