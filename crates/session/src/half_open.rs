@@ -46,16 +46,21 @@ struct Handshake {
 type Rank = (usize, bool, Reverse<u64>, IpAddr);
 
 impl Source {
-    /// The handshake to evict: the oldest without a complete first record, or else the oldest. A legitimate
-    /// client sends its first record at once and finishes soon, so an old handshake is more likely an attack
-    /// than a new one.
+    /// The handshake to evict: the oldest without a complete first record, unless it has only begun, or else the
+    /// oldest with one. A legitimate client sends its first record at once and finishes soon, so an old handshake
+    /// is more likely an attack than a new one. A new one without a record must not protect old ones with one: the
+    /// listener would wait for it, and accept one connection in 50 ms.
     fn candidate(&self) -> Option<(u64, &Handshake)> {
-        let first = self.silent.first_key_value().or_else(|| self.active.first_key_value())?;
-        Some((*first.0, first.1))
+        let silent = self.silent.first_key_value();
+        let is_old = silent.is_some_and(|(_, handshake)| handshake.since.elapsed() >= MIN_TIME);
+        let active = self.active.first_key_value();
+        let first = if is_old { silent } else { active.or(silent) };
+        first.map(|(number, handshake)| (*number, handshake))
     }
 
     fn rank(&self, source: IpAddr) -> Option<Rank> {
-        let (oldest, _) = self.candidate()?;
+        let first = [&self.silent, &self.active].map(|some| some.first_key_value());
+        let oldest = first.into_iter().flatten().map(|(number, _)| *number).min()?;
         Some((self.len(), !self.silent.is_empty(), Reverse(oldest), source))
     }
 
@@ -93,7 +98,9 @@ impl Table {
     }
 
     fn evict(&mut self) {
-        let Some((_, _, Reverse(number), address)) = self.ranks.last().copied() else { return };
+        let Some((.., address)) = self.ranks.last().copied() else { return };
+        let candidate = self.sources.get(&address).and_then(Source::candidate);
+        let Some(number) = candidate.map(|(number, _)| number) else { return };
         if let Some(handshake) = self.change(address, |source| source.remove(number)) {
             let _ = handshake.evict.send(());
         }
@@ -233,9 +240,9 @@ mod tests {
             half_open.evict();
             evicted(&mut waits).pop()
         });
-        // Source 2 has most; then 3 and 2 have two each, and the oldest silent one of both goes. At the
-        // end each has one, and that with a first record is the last.
-        assert_eq!(order.take(6).collect::<Vec<_>>(), [2, 3, 4, 0, 5, 1]);
+        // Source 2 has most, and its handshake with a record goes before those that have only begun. Then 2 and
+        // 3 have two each, and at the end each has one: the oldest goes.
+        assert_eq!(order.take(6).collect::<Vec<_>>(), [1, 2, 3, 0, 4, 5]);
         assert_eq!(half_open.count(), 0);
     }
 
