@@ -28,6 +28,26 @@ impl Filter {
     }
 }
 
+/// A head in one spelling, whichever its client has chosen: names in lower case, `: ` before a value without white
+/// space around it, and lines that end with LF, so that `$` matches there.
+fn canonical(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let mut all = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        all.push('\n');
+        match line.split_once(':') {
+            Some((name, value)) => {
+                all.push_str(&name.trim().to_ascii_lowercase());
+                all.push_str(": ");
+                all.push_str(value.trim());
+            }
+            None => all.push_str(line),
+        }
+    }
+    all
+}
+
 impl Inspector for Filter {
     fn wants_endorsements(&self) -> bool {
         false
@@ -55,7 +75,7 @@ impl Inspector for Filter {
             return Action::Pass;
         }
         let head = std::mem::take(&mut self.head);
-        if self.pattern.is_match(&String::from_utf8_lossy(&head)) {
+        if self.pattern.is_match(&canonical(&head)) {
             return self.block(format!("a request that matches `{}`", self.pattern));
         }
         Action::Pass
@@ -142,6 +162,21 @@ mod tests {
         let Action::Block(why) = record(&mut filter, HEAD, b"a", false) else { panic!() };
         assert_eq!(why, "a request with a head that is too long to be searched");
         assert_eq!(lines.lock().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_field_is_found_in_every_spelling() {
+        for head in ["x-bad: evil", "X-BAD: evil", "x-bad:evil", "x-Bad:\t  evil \t"] {
+            for pattern in ["(?m)^x-bad: evil$", "(?m)^x-bad:", "evil$"] {
+                let (mut filter, _) = filter(pattern);
+                let head = format!("GET /\r\na: b\r\n{head}\r\n");
+                let action = record(&mut filter, HEAD, head.trim_end().as_bytes(), true);
+                assert!(matches!(action, Action::Block(_)), "{head:?} and {pattern}");
+            }
+        }
+        let (mut filter, _) = filter("(?m)^x-bad: evil$");
+        let whole = b"GET /\r\nx-bad: evil\r\nc: d\r\n";
+        assert!(matches!(record(&mut filter, HEAD, whole, true), Action::Block(_)));
     }
 
     /// What is no UTF-8 is searched, too.
