@@ -7,32 +7,70 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 const USER: HeaderName = HeaderName::from_static("x-forwarded-user");
 
 /// Returns true for a field that says who the client is, or replaces the method, host or target of a request.
-/// Origins with CGI or WSGI take `_` in a name for `-`.
+/// Origins with CGI, WSGI or PHP take other characters in a name for `-`, so that these are not told apart.
 pub(super) fn is_trusted_by_origins(name: &HeaderName) -> bool {
-    const NAMES: [&str; 17] = [
+    const NAMES: &[&str] = &[
         "forwarded",
-        "x-real-ip",
+        "forwarded-for",
+        "x-forwarded",
+        "x-forward-for",
+        "proxy",
+        "client-ip",
         "x-client-ip",
+        "x-real-ip",
+        "x-realip",
         "x-cluster-client-ip",
+        "cluster-client-ip",
         "x-originating-ip",
+        "x-orig-client-ip",
         "x-remote-ip",
         "x-remote-addr",
-        "x-remote-user",
-        "remote-user",
         "true-client-ip",
         "cf-connecting-ip",
+        "fastly-client-ip",
+        "proxy-client-ip",
+        "wl-proxy-client-ip",
+        "x-proxyuser-ip",
+        "x-azure-clientip",
+        "x-envoy-external-address",
         "x-host",
-        "x-original-host",
-        "x-original-url",
-        "x-rewrite-url",
+        "x-scheme",
+        "x-url-scheme",
+        "front-end-https",
+        "x-override-url",
         "x-method-override",
-        "x-original-method",
+        "x-envoy-original-path",
+        "x-client-cert",
+        "ssl-client-cert",
+        "x-arr-clientcert",
+        "x-consumer-username",
+        "x-authentik-username",
+        "x-webauth-user",
+        "x-auth-user",
+        "x-auth-request-user",
+        "x-auth-request-email",
+        "tailscale-user-login",
+        "cf-access-authenticated-user-email",
+        "x-goog-authenticated-user-email",
+        "x-ms-client-principal",
     ];
-    let name = name.as_str().replace('_', "-");
-    let begins = ["x-forwarded-", "x-http-method"];
-    NAMES.contains(&name.as_str())
-        || name == "x-forwarded"
-        || begins.iter().any(|prefix| name.starts_with(prefix))
+    const BEGINS: &[&str] = &[
+        "x-forwarded-",
+        "x-http-",
+        "x-original-",
+        "x-rewrite-",
+        "remote-",
+        "x-remote-",
+        "x-ssl-client-",
+    ];
+    let folded = fold(name);
+    NAMES.contains(&folded.as_str()) || BEGINS.iter().any(|prefix| folded.starts_with(prefix))
+}
+
+/// A name with one `-` for each run of characters that are neither letters nor digits.
+fn fold(name: &HeaderName) -> String {
+    let parts = name.as_str().split(|letter: char| !letter.is_ascii_alphanumeric());
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// What a service does with such fields.
@@ -99,6 +137,11 @@ mod tests {
             "X-Forwarded-For",
             "X-Forwarded-Host",
             "X-Forwarded-User",
+            "X.Forwarded.For",
+            "-X--Forwarded!User",
+            "X-Original-URI",
+            "Proxy",
+            "Remote_Addr",
             "x_forwarded_for",
             "X-Real-IP",
             "X-Original-URL",
