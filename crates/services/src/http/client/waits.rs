@@ -8,9 +8,10 @@ use tokio::time::{Instant, sleep};
 
 /// The longest wait for the next bytes.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// The waits of an exchange that count in no case.
+/// How far the waits of an exchange may exceed those of a client at [`LEAST_RATE`].
 const GRACE: Duration = Duration::from_secs(5);
-/// While other requests wait for a session, an exchange may wait one second more for each of so many bytes.
+/// The bytes in a second of a client that lets nobody wait. More of them give no credit for later: a burst only
+/// fills buffers.
 const LEAST_RATE: u64 = 16 * 1024;
 /// Between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -23,17 +24,14 @@ pub(in crate::http) struct ClientWaits(Arc<Mutex<Waits>>);
 struct Waits {
     /// A body waits for the client since then.
     since: Option<Instant>,
-    /// All waits that have ended.
-    ended: Duration,
-    /// Bytes of bodies that the client has sent or taken.
-    bytes: u64,
+    /// The waits that have ended, without those that the bytes since account for.
+    excess: Duration,
 }
 
 impl Waits {
     fn is_too_long(&self, is_crowded: bool) -> bool {
         let now = self.since.map(|since| since.elapsed()).unwrap_or_default();
-        let allowed = GRACE + Duration::from_secs(self.bytes / LEAST_RATE);
-        now > IDLE_LIMIT || is_crowded && !now.is_zero() && self.ended + now > allowed
+        now > IDLE_LIMIT || is_crowded && !now.is_zero() && self.excess + now > GRACE
     }
 }
 
@@ -47,9 +45,10 @@ impl ClientWaits {
     pub(in crate::http) fn advance(&self, bytes: usize) {
         let mut waits = self.lock();
         if let Some(since) = waits.since.take() {
-            waits.ended += since.elapsed();
+            waits.excess += since.elapsed();
         }
-        waits.bytes += bytes as u64;
+        let due = Duration::from_secs_f64(bytes as f64 / LEAST_RATE as f64);
+        waits.excess = waits.excess.saturating_sub(due);
     }
 
     /// Returns when the client is too slow. `is_crowded` returns true while other requests wait for a session.
@@ -87,13 +86,22 @@ mod tests {
         }
         // An exchange that does not wait for its client is never ended.
         assert!(!is_exceeded(&waits, true).await);
-        // A client that has sent much may wait longer.
-        let fast = ClientWaits::default();
-        fast.advance(1 << 20);
-        fast.wait();
-        advance(Duration::from_secs(59)).await;
-        assert!(!is_exceeded(&fast, true).await);
-        advance(Duration::from_secs(2)).await;
-        assert!(is_exceeded(&fast, false).await);
+        // One at the least rate lets nobody wait, for as long as it goes on.
+        let steady = ClientWaits::default();
+        for _ in 0..60 {
+            steady.wait();
+            advance(Duration::from_secs(1)).await;
+            assert!(!is_exceeded(&steady, true).await);
+            steady.advance(LEAST_RATE as usize);
+        }
+        // Much at the beginning, which fills buffers, is no credit for a client that then reads nothing.
+        let stopped = ClientWaits::default();
+        stopped.advance(100 << 20);
+        stopped.wait();
+        advance(Duration::from_secs(6)).await;
+        assert!(is_exceeded(&stopped, true).await);
+        assert!(!is_exceeded(&stopped, false).await);
+        advance(Duration::from_secs(55)).await;
+        assert!(is_exceeded(&stopped, false).await);
     }
 }
