@@ -3,8 +3,8 @@
 mod report;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -77,6 +77,8 @@ struct Download<'a> {
     capability: Capability,
     /// UDP has got through, but the download was lost before a part has come.
     no_udp: AtomicBool,
+    /// Whether the folder was unpacked, once that has been tried.
+    unpacked: Mutex<Option<Result<(), String>>>,
 }
 
 /// The session with the node.
@@ -105,8 +107,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let capability = client.exchange(&ticket).await?;
     let report = Report::new(arguments.json);
     let no_udp = AtomicBool::new(false);
-    let download =
-        Download { arguments: &arguments, client: client.clone(), ticket, capability, no_udp };
+    let download = Download {
+        arguments: &arguments,
+        client: client.clone(),
+        ticket,
+        capability,
+        no_udp,
+        unpacked: Mutex::default(),
+    };
     let outcome = tokio::select! {
         outcome = download.run(&report) => outcome,
         code = signals.end() => Ok(code),
@@ -154,7 +162,7 @@ impl Download<'_> {
             true => with_end(&target, CONTENT),
             false => target.clone(),
         };
-        if description.is_folder && target.exists() {
+        if description.is_folder && target.symlink_metadata().is_ok() {
             return Err(content(ContentError::Exists(target)));
         }
         let id = ContentId { root: self.ticket.terms().root, geometry };
@@ -187,10 +195,14 @@ impl Download<'_> {
             Err(error) => return Err(Failure::new(PROTOCOL, format!("protocol: {error}"))),
         };
         if description.is_folder {
-            std::fs::remove_file(&fetched).map_err(Failure::file("remove", &fetched))?;
-            if !target.exists() {
-                return Err(Failure::new(LOCAL, format!("{} is not there", target.display())));
+            // What was received is kept unless all of it is in the folder.
+            let unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let cut_off = || Err("it was not unpacked".to_owned());
+            if let Err(error) = unpacked.unwrap_or_else(cut_off) {
+                let text = format!("{error}; the content is in {}", fetched.display());
+                return Err(Failure::new(LOCAL, plain(&text)));
             }
+            std::fs::remove_file(&fetched).map_err(Failure::file("remove", &fetched))?;
         }
         Ok(Ended::Complete(target, got))
     }
@@ -259,9 +271,13 @@ impl Download<'_> {
         if description.is_folder {
             let (from, target) = (from.to_owned(), to.to_owned());
             match tokio::task::spawn_blocking(move || unpack(&from, &target)).await {
-                Ok(Ok(0)) => {}
-                Ok(Ok(_)) => note_replaced(to),
-                Ok(Err(error)) => output::note(plain(&error.to_string())),
+                Ok(unpacked) => {
+                    if unpacked.as_ref().is_ok_and(|changed| *changed > 0) {
+                        note_replaced(to);
+                    }
+                    let unpacked = unpacked.map(drop).map_err(|error| error.to_string());
+                    *self.unpacked.lock().unwrap_or_else(PoisonError::into_inner) = Some(unpacked);
+                }
                 Err(_) => return,
             }
         }

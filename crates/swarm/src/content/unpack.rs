@@ -29,18 +29,26 @@ pub fn unpack(from: &Path, target: &Path) -> Result<usize, ContentError> {
         return Err(ManifestError::Malformed.into());
     }
     let unfinished = with(target, ".unpacking");
-    if unfinished.is_dir() {
-        fs::remove_dir_all(&unfinished).map_err(ContentError::file(&unfinished))?;
+    // The sharer chooses the name: what has it already is not of this content, and stays.
+    if fs::symlink_metadata(&unfinished).is_ok() {
+        return Err(ContentError::Exists(unfinished));
     }
     // A new folder has no symbolic links, so that checked paths stay in it.
     fs::create_dir(&unfinished).map_err(ContentError::file(&unfinished))?;
-    for entry in manifest.entries() {
-        let path = unfinished.join(&entry.path);
-        write_file(&mut content, &path, entry.length, entry.executable)
-            .map_err(ContentError::file(&path))?;
+    let written = write_all(&mut content, &manifest, &unfinished)
+        .and_then(|()| fs::rename(&unfinished, target).map_err(ContentError::file(target)));
+    if written.is_err() {
+        let _ = fs::remove_dir_all(&unfinished);
     }
-    fs::rename(&unfinished, target).map_err(ContentError::file(target))?;
-    Ok(changed)
+    written.map(|()| changed)
+}
+
+fn write_all(content: &mut File, manifest: &Manifest, folder: &Path) -> Result<(), ContentError> {
+    manifest.entries().iter().try_for_each(|entry| {
+        let path = folder.join(&entry.path);
+        write_file(content, &path, entry.length, entry.executable)
+            .map_err(ContentError::file(&path))
+    })
 }
 
 fn read_manifest(content: &mut File) -> io::Result<Vec<u8>> {
@@ -91,6 +99,12 @@ mod tests {
         assert_eq!(fs::read(target.join("d")).unwrap(), b"dd");
         assert!(fs::metadata(target.join("a/b")).unwrap().permissions().mode() & 0o100 != 0);
         assert!(matches!(unpack(&from, &target), Err(ContentError::Exists(_))));
+        // A folder with the name of an unfinished one may be of another program.
+        let (other, foreign) = (folder.path().join("new"), folder.path().join("new.unpacking"));
+        fs::create_dir(&foreign).unwrap();
+        fs::write(foreign.join("thesis"), "only copy").unwrap();
+        assert!(matches!(unpack(&from, &other), Err(ContentError::Exists(_))));
+        assert_eq!(fs::read(foreign.join("thesis")).unwrap(), b"only copy");
         for wrong in [&content[..content.len() - 1], &content[..5], &[0xff; 20]] {
             fs::write(&from, wrong).unwrap();
             assert!(unpack(&from, &folder.path().join("other")).is_err());

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How far the waits of an exchange may exceed those of a client at [`LEAST_RATE`].
 const GRACE: Duration = Duration::from_secs(5);
-/// The bytes in a second of a client that lets nobody wait. More of them give no credit for later: a burst only
+/// The bytes in a second of a client that lets no other wait. More of them give no credit for later: a burst only
 /// fills buffers.
 const LEAST_RATE: u64 = 16 * 1024;
 /// Between two checks.
@@ -86,7 +86,7 @@ mod tests {
         }
         // An exchange that does not wait for its client is never ended.
         assert!(!is_exceeded(&waits, true).await);
-        // One at the least rate lets nobody wait, for as long as it goes on.
+        // One at the least rate lets no other wait, for as long as it goes on.
         let steady = ClientWaits::default();
         for _ in 0..60 {
             steady.wait();
