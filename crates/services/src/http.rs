@@ -13,6 +13,7 @@ mod head;
 mod layout;
 mod message;
 mod origin;
+mod rewrite;
 mod serve;
 mod service;
 mod trailers;

@@ -32,6 +32,9 @@ impl Recorded {
     }
 }
 
+/// The name of a response with a transfer coding that was not asked for.
+pub const GZIP: &str = "a coding before chunked";
+
 /// Responses that two clients may read differently, at `/raw/0` and so on. The second response in each must not be taken for one.
 pub const RAW: &[(&str, &str)] = &[
     (
@@ -56,6 +59,11 @@ pub const RAW: &[(&str, &str)] = &[
         "an upgrade that was not requested",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n\
          HTTP/1.1 200 OK\r\nX-Smuggled: 1\r\nContent-Length: 0\r\n\r\n",
+    ),
+    (
+        GZIP,
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n\
+         4\r\ngzip\r\n0\r\n\r\n",
     ),
 ];
 

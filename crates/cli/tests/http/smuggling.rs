@@ -1,7 +1,7 @@
 //! Request smuggling and response splitting: requests that two servers may read differently. Each is sent by a raw client; the origin must
 //! never get two requests out of one, nor a head that can be read in two ways.
 
-use super::origin::{RAW, RawClient, Recorded, host_port};
+use super::origin::{GZIP, RAW, RawClient, Recorded, host_port};
 use super::{Parties, Started};
 use crate::contexts::curl;
 
@@ -153,6 +153,7 @@ fn no_response_reaches_the_client_as_two() {
             client.send(format!("GET /raw/{number} HTTP/1.1\r\nHost: {host}\r\n\r\n{}", end(http)));
             let read = client.read_to_end();
             let responses = responses(&read);
+            assert!(*name != GZIP || responses[0].0.starts_with("HTTP/1.1 502"), "{name}: {read}");
             let heads: Vec<&str> = responses.iter().map(|(head, _)| head.as_str()).collect();
             assert!(
                 !heads.concat().to_ascii_lowercase().contains("\r\nx-smuggled"),

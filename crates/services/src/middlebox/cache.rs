@@ -4,10 +4,12 @@
 
 mod directives;
 mod inspector;
+mod pending;
 mod receiving;
 mod request;
 mod rules;
 mod store;
+mod target;
 
 pub use inspector::CacheInspector;
 pub use store::Cache;

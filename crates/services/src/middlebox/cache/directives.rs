@@ -68,7 +68,7 @@ fn take_list(mut text: &str, all: &mut Vec<(String, Option<String>)>) -> Result<
         }
         let end = text.find(['=', ',', ' ', '\t']).unwrap_or(text.len());
         let (name, rest) = text.split_at(end);
-        if name.is_empty() || name.contains('"') {
+        if !is_token(name) {
             return Err(Unreadable);
         }
         let (value, rest) = match rest.trim_start_matches([' ', '\t']).strip_prefix('=') {
@@ -83,15 +83,19 @@ fn take_list(mut text: &str, all: &mut Vec<(String, Option<String>)>) -> Result<
     }
 }
 
+/// A token (RFC 9110 section 5.6.2): `no-store;` is none, and what it means is unknown.
+fn is_token(text: &str) -> bool {
+    let of_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(of_token)
+}
+
 fn take_value(text: &str) -> Result<(Option<String>, &str), Unreadable> {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());
         let (value, rest) = text.split_at(end);
-        return if value.contains('"') {
-            Err(Unreadable)
-        } else {
-            Ok((Some(value.to_owned()), rest))
-        };
+        // `max-age=` is known, and has no number.
+        let read = value.is_empty() || is_token(value);
+        return if read { Ok((Some(value.to_owned()), rest)) } else { Err(Unreadable) };
     };
     let mut value = String::new();
     let mut chars = quoted.char_indices();
@@ -128,7 +132,18 @@ mod tests {
         assert!(all.has("private") && all.has("no-cache") && !all.has("no-store"));
         assert!(directives(&["pragma: No-Cache"]).unwrap().has("no-cache"));
         assert!(!directives(&["pragma: no-cache", "max-age=1"]).unwrap().has("no-cache"));
-        for wrong in ["=1", "a=\"b", "a b", "a=b\"c", "\"a\"", "a=\"b\"c", "a=\"\\"] {
+        for wrong in [
+            "=1",
+            "a=\"b",
+            "a b",
+            "a=b\"c",
+            "\"a\"",
+            "a=\"b\"c",
+            "a=\"\\",
+            "no-store;",
+            "private;a",
+            "a=b;c",
+        ] {
             assert_eq!(directives(&[wrong]), Err(Unreadable), "{wrong}");
         }
     }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use hyper::header;
+use hyper::{Method, header};
 use levada_core::Identity;
 use levada_session::contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece, Purpose};
 
 use super::receiving::Receiving;
 use super::request::{Missed, Passing, Request, absent_head, stored_head};
 use super::rules::{RequestRules, invalidates};
-use super::store::{Cache, Realm, Target};
+use super::store::Cache;
+use super::target::{Realm, Target};
 use crate::http::{MAX_HEAD, RequestHead};
 use crate::middlebox::{Granted, Line, Need};
 
@@ -123,7 +124,8 @@ impl CacheInspector {
                 return Request::Absent;
             }
         }
-        Request::Missed(Box::new(Missed { rules, target, fields: head.fields, sent: now }))
+        let pending = self.cache.expect(realm, target);
+        Request::Missed(Box::new(Missed { rules, pending, fields: head.fields, sent: now }))
     }
 
     fn end_request(&mut self, number: u64) {
@@ -149,19 +151,23 @@ impl CacheInspector {
         if piece.data.is_empty() && !piece.end {
             return;
         }
-        let missed = match self.waiting.get(&self.answered) {
-            Some(Request::Missed(missed)) => Some(&**missed),
-            Some(Request::Unsafe(..)) => None,
-            _ => return,
-        };
+        let request = self.waiting.get(&self.answered);
+        if !matches!(request, Some(Request::Missed(_) | Request::Unsafe(..))) {
+            return;
+        }
         match self.granted.purpose(piece.context) {
             Purpose::ResponseHead => {
                 self.receiving.head(piece);
-                if let Some(missed) = missed.filter(|_| piece.end)
-                    && let Some(server) = self.server
-                {
-                    let arrived = (SystemTime::now(), missed.sent.elapsed());
-                    self.receiving.evaluate(&missed.rules, arrived, self.cache.reserve(server));
+                match (request, self.server) {
+                    (Some(Request::Missed(missed)), Some(server)) if piece.end => {
+                        let arrived = (SystemTime::now(), missed.sent.elapsed());
+                        self.receiving.evaluate(&missed.rules, arrived, self.cache.reserve(server));
+                    }
+                    // At once, and also if the rest never comes.
+                    (Some(Request::Unsafe(method, target)), _) if piece.end => {
+                        self.invalidate(method, target);
+                    }
+                    _ => {}
                 }
             }
             Purpose::ResponseBody => self.receiving.body(piece.data, self.cache.longest()),
@@ -177,10 +183,9 @@ impl CacheInspector {
             return;
         }
         self.answered = number + 1;
-        let Some(realm) = self.realm else { return };
         match self.waiting.remove(&number) {
             Some(Request::Missed(missed)) => {
-                let outcome = self.store(realm, *missed, receiving, endorsed);
+                let outcome = self.store(&missed, receiving, endorsed);
                 match outcome {
                     Ok(text) => self.log(format_args!("response {number}: stored, {text}")),
                     Err(reason) => {
@@ -188,10 +193,7 @@ impl CacheInspector {
                     }
                 }
             }
-            Some(Request::Unsafe(method, target)) => {
-                if receiving.status().is_some_and(|status| invalidates(&method, status)) {
-                    self.cache.invalidate(realm, &target);
-                }
+            Some(Request::Unsafe(..)) => {
                 self.log(format_args!("response {number}: not stored: the method is not GET"));
             }
             Some(Request::Bypassed(reason)) => {
@@ -201,10 +203,17 @@ impl CacheInspector {
         }
     }
 
+    /// Removes what is stored for the target of a request that changes something.
+    fn invalidate(&self, method: &Method, target: &Target) {
+        let changed = self.receiving.status().is_some_and(|status| invalidates(method, status));
+        if let Some(realm) = self.realm.filter(|_| changed) {
+            self.cache.invalidate(realm, target);
+        }
+    }
+
     fn store(
         &self,
-        realm: Realm,
-        missed: Missed,
+        missed: &Missed,
         receiving: Receiving,
         endorsed: bool,
     ) -> Result<String, &'static str> {
@@ -215,11 +224,9 @@ impl CacheInspector {
             );
         }
         let (bytes, left) = (entry.body.len(), entry.fresh.lifetime - entry.fresh.age);
-        let stored = self.cache.store(realm, &missed.target, &missed.fields, entry);
+        let stored = self.cache.store(&missed.pending, &missed.fields, entry);
         drop(reservation);
-        if !stored {
-            return Err("it is too long");
-        }
+        stored?;
         Ok(format!("{bytes} B for {} s", left.as_secs()))
     }
 }

@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode};
 
+use super::pending::Pending;
 use super::rules::RequestRules;
-use super::store::{Entry, Target};
+use super::store::Entry;
+use super::target::Target;
 use crate::http::ResponseHead;
 use crate::middlebox::encode_response;
 
@@ -42,7 +44,7 @@ pub(super) enum Request {
 
 pub(super) struct Missed {
     pub(super) rules: RequestRules,
-    pub(super) target: Target,
+    pub(super) pending: Pending,
     pub(super) fields: HeaderMap,
     pub(super) sent: Instant,
 }

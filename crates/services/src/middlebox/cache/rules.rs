@@ -13,6 +13,9 @@ use crate::http::{RequestHead, ResponseHead};
 /// (RFC 9111 section 4.2.2 leaves the heuristic open).
 const MAX_HEURISTIC: Duration = Duration::from_secs(3600);
 
+/// The most fields that an answer may depend on: each request is compared by all of them.
+const MAX_VARYING: usize = 32;
+
 /// What a request allows a cache to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct RequestRules {
@@ -196,7 +199,7 @@ fn date(fields: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(&text.replace("Gmt", "GMT")).ok()
 }
 
-/// The names of the fields of requests that an answer depends on.
+/// The names of the fields of requests that an answer depends on, at most [`MAX_VARYING`].
 pub(super) fn varying(fields: &HeaderMap) -> Result<Vec<HeaderName>, &'static str> {
     let mut names = Vec::new();
     for value in fields.get_all(header::VARY) {
@@ -208,6 +211,9 @@ pub(super) fn varying(fields: &HeaderMap) -> Result<Vec<HeaderName>, &'static st
             let name = name.parse().map_err(|_| "its Vary cannot be read")?;
             if !names.contains(&name) {
                 names.push(name);
+            }
+            if names.len() > MAX_VARYING {
+                return Err("its Vary names too many fields");
             }
         }
     }

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use levada_core::Identity;
 
+use super::pending::{AllPending, Pending};
 use super::rules::{Freshness, RequestRules, values};
+use super::target::{Realm, Target};
 
 /// Answers to different fields of requests for one target.
 const MAX_VARIANTS: usize = 16;
@@ -15,27 +17,16 @@ const MAX_VARIANTS: usize = 16;
 const MAX_REALMS: usize = 64;
 /// Servers.
 const MAX_SERVERS: usize = 1024;
-/// What an answer takes besides its bytes, about: its fields are kept parsed, and it stands in two tables.
+/// What an answer takes besides its bytes, about: it stands in two tables.
 const OVERHEAD: usize = 1024;
+/// What a parsed field takes besides its bytes, about.
+const FIELD_OVERHEAD: usize = 128;
 
 /// The answers that all sessions of a middlebox store and use: at most as many bytes as it was given. A quarter of them is for answers that are being received.
 pub struct Cache {
     size: usize,
+    pending: AllPending,
     contents: Mutex<Contents>,
-}
-
-/// Those who may share answers: a server's key, and a realm that it named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Realm {
-    pub(super) server: Identity,
-    pub(super) realm: [u8; 16],
-}
-
-/// What a request asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Target {
-    pub(super) host: Option<HeaderValue>,
-    pub(super) target: String,
 }
 
 /// An answer.
@@ -62,10 +53,13 @@ impl Entry {
 
     fn bytes(&self, target: &Target) -> usize {
         let host = target.host.as_ref().map_or(0, HeaderValue::len);
-        let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len();
+        let field = |(name, value): (&HeaderName, &HeaderValue)| {
+            FIELD_OVERHEAD + name.as_str().len() + value.len()
+        };
         let fields: usize = self.fields.iter().map(field).sum();
         let vary = self.vary.iter().map(|(name, values)| {
-            name.as_str().len() + values.iter().map(HeaderValue::len).sum::<usize>()
+            let values = values.iter().map(|value| FIELD_OVERHEAD + value.len());
+            FIELD_OVERHEAD + name.as_str().len() + values.sum::<usize>()
         });
         let key = 2 * (host + target.target.len());
         OVERHEAD + key + fields + vary.sum::<usize>() + self.body.capacity()
@@ -101,13 +95,15 @@ struct Answers {
 struct Variant {
     entry: Arc<Entry>,
     bytes: usize,
+    /// The number of its request.
+    sent: u64,
     used: u64,
 }
 
 impl Cache {
     /// A cache of `size` bytes.
     pub fn new(size: usize) -> Arc<Self> {
-        Arc::new(Self { size, contents: Mutex::default() })
+        Arc::new(Self { size, pending: AllPending::default(), contents: Mutex::default() })
     }
 
     /// The longest body that is stored, in bytes: an eighth of all.
@@ -117,6 +113,11 @@ impl Cache {
 
     fn lock(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a request that is sent on, and whose answer may be stored.
+    pub(super) fn expect(&self, realm: Realm, target: Target) -> Pending {
+        self.pending.add(realm, target)
     }
 
     /// A stored answer that a request may be given.
@@ -145,24 +146,32 @@ impl Cache {
         Some(variant.entry.clone())
     }
 
-    /// Stores an answer in the place of one to the same request. If it does not fit, the least recently used answer goes of the realm that has most, of the server
-    /// that has most; so no service uses up the place of others. False if it is too long.
+    /// Stores an answer in the place of one to the same request. If it does not fit, the least
+    /// recently used answer goes of the realm that has most, of the server that has most; so no service
+    /// uses up the place of others. The error says why it is not stored.
     pub(super) fn store(
         &self,
-        realm: Realm,
-        target: &Target,
+        pending: &Pending,
         request: &HeaderMap,
         entry: Entry,
-    ) -> bool {
+    ) -> Result<(), &'static str> {
+        let (realm, target) = (pending.realm(), pending.target());
         let bytes = entry.bytes(target);
         if entry.body.len() > self.longest() || bytes > self.size / 4 {
-            return false;
+            return Err("it is too long");
         }
         let contents = &mut *self.lock();
+        if pending.is_outdated() {
+            return Err("a request that is not safe has changed its target meanwhile");
+        }
+        if contents.has_later(pending, request) {
+            return Err("the answer to a later request is stored");
+        }
         contents.remove(realm, target, |variant| variant.entry.answers(request));
         contents.make_room_for(realm);
         contents.uses += 1;
-        let variant = Variant { entry: Arc::new(entry), bytes, used: contents.uses };
+        let (entry, used) = (Arc::new(entry), contents.uses);
+        let variant = Variant { entry, bytes, sent: pending.sent, used };
         let server = contents.servers.entry(realm.server).or_default();
         let answers = server.realms.entry(realm.realm).or_default();
         let variants = answers.targets.entry(target.clone()).or_default();
@@ -177,12 +186,14 @@ impl Cache {
             contents.remove(realm, target, |variant| variant.used == least);
         }
         while contents.bytes > self.size - self.size / 4 && contents.evict() {}
-        true
+        Ok(())
     }
 
-    /// Removes what is stored for a target.
+    /// Removes what is stored for a target; what is on its way for it is not stored.
     pub(super) fn invalidate(&self, realm: Realm, target: &Target) {
-        self.lock().remove(realm, target, |_| true);
+        let contents = &mut *self.lock();
+        self.pending.change(realm, target);
+        contents.remove(realm, target, |_| true);
     }
 
     /// Takes part of what answers that are being received may use: all of them a quarter of the size, those of one server an eighth.
@@ -197,6 +208,18 @@ impl Cache {
 }
 
 impl Contents {
+    /// Returns true if an answer is stored to the same request, sent later.
+    fn has_later(&self, pending: &Pending, request: &HeaderMap) -> bool {
+        let realm = pending.realm();
+        let server = self.servers.get(&realm.server);
+        let answers = server.and_then(|server| server.realms.get(&realm.realm));
+        let variants = answers.and_then(|answers| answers.targets.get(pending.target()));
+        variants
+            .into_iter()
+            .flatten()
+            .any(|variant| variant.sent > pending.sent && variant.entry.answers(request))
+    }
+
     fn remove(&mut self, realm: Realm, target: &Target, unwanted: impl Fn(&Variant) -> bool) {
         let Some(server) = self.servers.get_mut(&realm.server) else { return };
         let Some(answers) = server.realms.get_mut(&realm.realm) else { return };

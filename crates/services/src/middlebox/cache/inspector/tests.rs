@@ -190,3 +190,44 @@ fn a_head_that_has_passed_in_part_is_not_answered_here() {
     session.requests = 2;
     assert!(session.answer(STRONG, "again", true).contains("stored, 5 B"));
 }
+
+#[test]
+fn an_answer_that_left_its_origin_before_a_change_is_not_stored() {
+    let cache = Cache::new(1 << 20);
+    let [mut reader, mut writer] = [(); 2].map(|()| Session::new(&cache));
+    reader.request("GET /\r\n", "");
+    writer.request("POST /\r\n", "");
+    // The head is enough: the rest of the answer may never come.
+    writer.record(Direction::ToClient, 3, "204\r\n", true);
+    let line = reader.answer(STRONG, "old", true);
+    assert!(line.contains("not stored: a request that is not safe"), "{line}");
+    reader.request("GET /\r\n", "");
+    assert!(reader.answer(STRONG, "new", true).contains("stored, 3 B"));
+    assert!(reader.request("GET /\r\n", "").is_some());
+    writer.request("POST /other\r\n", "");
+    writer.record(Direction::ToClient, 3, "204\r\n", true);
+    assert!(reader.request("GET /\r\n", "").is_some());
+}
+
+#[test]
+fn a_late_answer_does_not_replace_one_to_a_later_request() {
+    let cache = Cache::new(1 << 20);
+    let [mut slow, mut quick] = [(); 2].map(|()| Session::new(&cache));
+    slow.request("GET /\r\n", "");
+    quick.request("GET /\r\n", "");
+    assert!(quick.answer(STRONG, "new", true).contains("stored"));
+    let line = slow.answer(STRONG, "old", true);
+    assert!(line.contains("not stored: the answer to a later request"), "{line}");
+    assert!(slow.request("GET /\r\n", "").unwrap().ends_with("\r\nnew"));
+}
+
+#[test]
+fn an_answer_that_depends_on_too_many_fields_is_not_stored() {
+    let names: Vec<String> = (0..33).map(|number| format!("a{number}")).collect();
+    for (names, stored) in [(&names[..32], true), (&names[..], false)] {
+        let mut session = Session::new(&Cache::new(1 << 20));
+        session.request("GET /\r\n", "");
+        let line = session.answer(&format!("{STRONG}vary: {}\r\n", names.join(",")), "", true);
+        assert_eq!(!line.contains("not stored"), stored, "{line}");
+    }
+}

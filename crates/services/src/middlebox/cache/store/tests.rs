@@ -38,6 +38,17 @@ fn rules() -> RequestRules {
     RequestRules::of(&head).unwrap()
 }
 
+fn put(
+    cache: &Arc<Cache>,
+    realm: Realm,
+    target: &Target,
+    request: &HeaderMap,
+    entry: Entry,
+) -> bool {
+    let pending = cache.expect(realm, target.clone());
+    cache.store(&pending, request, entry).is_ok()
+}
+
 fn found(cache: &Cache, realm: Realm, text: &str, request: &HeaderMap) -> Option<usize> {
     let found = cache.find(realm, &target(text), (&rules(), request), Instant::now());
     found.map(|entry| entry.body.len())
@@ -47,7 +58,7 @@ fn found(cache: &Cache, realm: Realm, text: &str, request: &HeaderMap) -> Option
 fn an_answer_is_found_only_by_its_server_realm_host_and_target_while_it_is_fresh() {
     let cache = Cache::new(SIZE);
     let (own, none) = (realm(server(), 1), HeaderMap::new());
-    assert!(cache.store(own, &target("/a"), &none, entry(10, Vec::new())));
+    assert!(put(&cache, own, &target("/a"), &none, entry(10, Vec::new())));
     assert_eq!(found(&cache, own, "/a", &none), Some(10));
     assert_eq!(found(&cache, own, "/a?", &none), None);
     assert_eq!(found(&cache, realm(own.server, 2), "/a", &none), None);
@@ -57,7 +68,7 @@ fn an_answer_is_found_only_by_its_server_realm_host_and_target_while_it_is_fresh
     assert!(cache.find(own, &other, (&rules(), &none), Instant::now()).is_none());
     let later = Instant::now() + Duration::from_secs(86_401);
     assert!(cache.find(own, &target("/a"), (&rules(), &none), later).is_none());
-    cache.store(own, &target("/a"), &none, entry(20, Vec::new()));
+    put(&cache, own, &target("/a"), &none, entry(20, Vec::new()));
     assert_eq!(found(&cache, own, "/a", &none), Some(20));
     cache.invalidate(own, &target("/a"));
     assert_eq!((found(&cache, own, "/a", &none), cache.bytes()), (None, 0));
@@ -74,7 +85,7 @@ fn an_answer_is_used_only_for_the_fields_that_it_varies_by() {
         let request = fields(request);
         stored += 1;
         let vary = vec![(name.clone(), values(&request, &name))];
-        assert!(cache.store(own, &target("/"), &request, entry(stored, vary)));
+        assert!(put(&cache, own, &target("/"), &request, entry(stored, vary)));
     }
     assert_eq!(found(&cache, own, "/", &fields(&[("other", "a")])), Some(1));
     assert_eq!(found(&cache, own, "/", &fields(&[("accept", "a")])), Some(2));
@@ -86,7 +97,7 @@ fn an_answer_is_used_only_for_the_fields_that_it_varies_by() {
         let vary = vec![(name.clone(), vec![value.clone()])];
         let mut request = HeaderMap::new();
         request.append(&name, value);
-        assert!(cache.store(own, &target("/"), &request, entry(4, vary)));
+        assert!(put(&cache, own, &target("/"), &request, entry(4, vary)));
         assert!(found(&cache, own, "/", &request).is_some());
     }
     let variants = cache.lock().servers[&own.server].realms[&own.realm].targets[&target("/")].len();
@@ -103,7 +114,7 @@ fn of_several_variants_that_match_the_most_recent_is_used() {
         let vary = vec![(name.clone(), values(&request, name))];
         let mut entry = entry(body, vary);
         entry.fresh.age = Duration::from_secs(age);
-        assert!(cache.store(own, &target("/"), &request, entry));
+        assert!(put(&cache, own, &target("/"), &request, entry));
     };
     let both = fields(&[("foo", "1"), ("bar", "x")]);
     stored(&[("foo", "1")], &foo, 1, 0);
@@ -118,11 +129,11 @@ fn of_several_variants_that_match_the_most_recent_is_used() {
 fn the_size_is_never_exceeded_and_the_least_recently_used_answer_goes() {
     let cache = Cache::new(SIZE);
     let (own, none) = (realm(server(), 1), HeaderMap::new());
-    assert!(!cache.store(own, &target("/long"), &none, entry(SIZE / 8 + 1, Vec::new())));
-    assert!(cache.store(own, &target("/kept"), &none, entry(SIZE / 8, Vec::new())));
+    assert!(!put(&cache, own, &target("/long"), &none, entry(SIZE / 8 + 1, Vec::new())));
+    assert!(put(&cache, own, &target("/kept"), &none, entry(SIZE / 8, Vec::new())));
     for number in 0..200 {
         let name = format!("/{number}");
-        assert!(cache.store(own, &target(&name), &none, entry(50_000, Vec::new())));
+        assert!(put(&cache, own, &target(&name), &none, entry(50_000, Vec::new())));
         assert!(cache.bytes() <= SIZE);
         assert!(found(&cache, own, "/kept", &none).is_some(), "used at {number}");
     }
@@ -141,13 +152,13 @@ fn no_server_and_no_realm_uses_up_the_place_of_others() {
     let (quiet, none) = (realm(server(), 1), HeaderMap::new());
     let beside = realm(quiet.server, 2);
     for own in [quiet, beside] {
-        assert!(cache.store(own, &target("/"), &none, entry(100_000, Vec::new())));
+        assert!(put(&cache, own, &target("/"), &none, entry(100_000, Vec::new())));
     }
     // One server with many answers in one realm, and then in many realms.
     let busy = server();
     for number in 0..200u8 {
         for own in [realm(busy, 1), realm(busy, number), realm(quiet.server, 3)] {
-            cache.store(own, &target(&number.to_string()), &none, entry(50_000, Vec::new()));
+            put(&cache, own, &target(&number.to_string()), &none, entry(50_000, Vec::new()));
         }
     }
     for own in [quiet, beside] {
@@ -160,12 +171,12 @@ fn realms_and_servers_are_bounded() {
     let cache = Cache::new(16 << 20);
     let (busy, none) = (server(), HeaderMap::new());
     for number in 0..200u8 {
-        assert!(cache.store(realm(busy, number), &target("/"), &none, entry(1, Vec::new())));
+        assert!(put(&cache, realm(busy, number), &target("/"), &none, entry(1, Vec::new())));
     }
     assert_eq!(cache.lock().servers[&busy].realms.len(), MAX_REALMS);
     assert!(found(&cache, realm(busy, 199), "/", &none).is_some());
     for _ in 0..MAX_SERVERS + 10 {
-        assert!(cache.store(realm(server(), 1), &target("/"), &none, entry(1, Vec::new())));
+        assert!(put(&cache, realm(server(), 1), &target("/"), &none, entry(1, Vec::new())));
     }
     let contents = cache.lock();
     assert_eq!(contents.servers.len(), MAX_SERVERS);
