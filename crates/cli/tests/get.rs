@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use levada_capability::{Ticket, TicketTerms};
 use serde_json::Value;
 
 use crate::operations::{DISK, on_a_disk_of_its_own};
@@ -190,6 +191,36 @@ fn what_cannot_be_fetched_is_said() {
     let _node = well.up();
     well.home.args(["swarm", "stop", "1"]).ok();
     get(&alice, &ticket).denied("revoked");
+}
+
+/// The ticket says what the content is; the node does not.
+#[test]
+fn a_ticket_that_was_altered_gives_nothing() {
+    let well = Fixed::new(1_000_000);
+    let _node = well.up();
+    let ticket = well.share(&[]);
+    let alice = Home::new();
+    let target = alice.path().join("out");
+    let altered = |change: fn(&mut TicketTerms)| {
+        let ticket = Ticket::from_text(&ticket).unwrap();
+        let mut terms = *ticket.terms();
+        change(&mut terms);
+        let (secret, addresses) = (ticket.secret().clone(), ticket.addresses().to_vec());
+        Ticket::new(ticket.node(), secret, terms, addresses).unwrap().to_text()
+    };
+    for (change, code, said) in [
+        ((|terms| terms.length = 0) as fn(&mut TicketTerms), 120, "names no content"),
+        (|terms| terms.length -= 1, 123, "not of this content"),
+        (|terms| terms.length *= 2, 123, "not of this content"),
+        (|terms| terms.root[0] ^= 1, 123, "not of this content"),
+    ] {
+        let output = target.to_str().unwrap();
+        alice.args(["get", &altered(change), "-o", output]).fails(code, said);
+        assert!(!target.exists());
+        for part in ["out.part", "out.part.levada"] {
+            let _ = fs::remove_file(alice.path().join(part));
+        }
+    }
 }
 
 #[test]

@@ -13,6 +13,9 @@ use crate::{Geometry, Output, PeerId};
 /// The most neighbours that a coordinator may name.
 const MOST_NEIGHBOURS: usize = 256;
 
+/// After so many wrong chunks from the coordinator, which verifies all of them, the link is given up.
+pub(crate) const MOST_WRONG: u32 = 16;
+
 /// What happens to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -48,6 +51,8 @@ pub struct Peer {
     /// Peers that have sent wrong bytes.
     refused: BTreeSet<PeerId>,
     lost: Bitmap,
+    /// Wrong chunks from the coordinator.
+    wrong: u32,
 }
 
 impl Peer {
@@ -56,7 +61,7 @@ impl Peer {
         let lost = Bitmap::new(geometry.chunks());
         let mut exchange = Exchange::new(geometry, have, Random::new(seed));
         exchange.send(PeerId::COORDINATOR, Message::Listening(addresses));
-        Self { exchange, named: BTreeSet::new(), refused: BTreeSet::new(), lost }
+        Self { exchange, named: BTreeSet::new(), refused: BTreeSet::new(), lost, wrong: 0 }
     }
 
     /// Receives only, and offers no chunk to others.
@@ -162,6 +167,10 @@ impl Peer {
     fn poisoned(&mut self, from: PeerId, index: u32, now: Duration) {
         self.exchange.failed(index);
         if from == PeerId::COORDINATOR {
+            self.wrong += 1;
+            if self.wrong >= MOST_WRONG {
+                self.exchange.out.push_back(Output::Disconnect(from));
+            }
             return;
         }
         self.refused.insert(from);

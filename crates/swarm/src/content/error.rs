@@ -37,6 +37,9 @@ pub enum ContentError {
         "{} was not made by a download of this user; remove it, or name another target with -o", .0.display()
     )]
     Foreign(PathBuf),
+    /// No bytes have this root and length.
+    #[error("the ticket names no content: bytes of this length have another root")]
+    Impossible,
     /// Another process writes to the target.
     #[error("{} is in use by another download", .0.display())]
     InUse(PathBuf),

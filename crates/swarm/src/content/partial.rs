@@ -7,9 +7,12 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, linkat};
 
 use crate::bitmap::Bitmap;
 use crate::content::error::ContentError;
@@ -52,8 +55,12 @@ impl PartialFile {
     ///
     /// # Errors
     /// [`ContentError::Exists`], [`ContentError::OtherDownload`], [`ContentError::Foreign`], [`ContentError::InUse`],
-    /// [`ContentError::File`].
+    /// [`ContentError::Impossible`], [`ContentError::File`].
     pub fn open(target: &Path, id: ContentId) -> Result<Self, ContentError> {
+        // Content without chunks proves itself.
+        if id.geometry.length() == 0 && id != Tree::build(id.geometry, []).id() {
+            return Err(ContentError::Impossible);
+        }
         if fs::symlink_metadata(target).is_ok() {
             return Err(ContentError::Exists(target.to_owned()));
         }
@@ -313,7 +320,8 @@ impl PartialFile {
     /// Gives a complete file its name, and removes the sidecar. Chunks can still be read.
     ///
     /// # Errors
-    /// [`ContentError::Missing`] if a chunk is missing, [`ContentError::Exists`] if the target was made meanwhile, [`ContentError::File`].
+    /// [`ContentError::Missing`] if a chunk is missing, [`ContentError::Exists`] if the target was made meanwhile,
+    /// [`ContentError::Foreign`] if another file has taken the place of `NAME.part`, [`ContentError::File`].
     pub fn finish(&mut self) -> Result<(), ContentError> {
         if let Some(missing) = self.have.next_missing(0) {
             return Err(ContentError::Missing(missing));
@@ -322,8 +330,11 @@ impl PartialFile {
             return Ok(());
         }
         self.sync()?;
+        if !is_at(&self.data, &self.data_path) {
+            return Err(ContentError::Foreign(self.data_path.clone()));
+        }
         // Unlike a rename, a hard link does not replace what is there.
-        match fs::hard_link(&self.data_path, &self.target) {
+        match link_file(&self.data, &self.target) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 return Err(ContentError::Exists(self.target.clone()));
@@ -343,6 +354,19 @@ impl PartialFile {
         self.is_finished = true;
         Ok(())
     }
+}
+
+/// Gives an open file a further name. Its old one may stand for another file meanwhile.
+fn link_file(file: &File, target: &Path) -> io::Result<()> {
+    let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, open, CWD, target, AtFlags::SYMLINK_FOLLOW)?)
+}
+
+/// Returns true if `path` is a name of this very file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let (file, named) = (file.metadata().map(place), fs::symlink_metadata(path).map(place));
+    matches!((file, named), (Ok(file), Ok(named)) if file == named)
 }
 
 /// `path` with `suffix` behind its name.
@@ -511,6 +535,28 @@ mod tests {
         let refused = PartialFile::open(&target, other.tree.id());
         assert!(matches!(refused, Err(ContentError::OtherDownload(_))));
         PartialFile::open(&target, one.tree.id()).unwrap().finish().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_takes_the_place_of_a_download_gets_no_name() {
+        let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+        let (target, part) = (folder.path().join("file"), folder.path().join("file.part"));
+        let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
+        (0..5).for_each(|index| whole.give(&mut file, index).unwrap());
+        fs::rename(&part, folder.path().join("moved")).unwrap();
+        fs::write(&part, "evil").unwrap();
+        assert!(matches!(file.finish(), Err(ContentError::Foreign(_))));
+        assert!(!target.exists());
+        assert_eq!(fs::read(&part).unwrap(), b"evil");
+    }
+
+    #[test]
+    fn content_without_bytes_has_one_root() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("file");
+        let id = ContentId { root: [7; 32], ..whole(0).tree.id() };
+        assert!(matches!(PartialFile::open(&target, id), Err(ContentError::Impossible)));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -68,11 +68,15 @@ impl Sidecar {
 
     /// Reads what is there. What is not proved by the tree is left out.
     pub(super) fn load(&self, file: &File) -> io::Result<Loaded> {
-        let mut nodes: Vec<ChunkHash> = vec![[0; 32]; Tree::new(self.id).nodes().len()];
-        file.read_exact_at(nodes.as_flattened_mut(), self.nodes_start())?;
-        let tree = Tree::restore(self.id, nodes);
-        let written = self.load_bits(file, Bits::Written, &tree)?;
-        let synced = self.load_bits(file, Bits::Synced, &tree)?;
+        let [written, synced] =
+            [Bits::Written, Bits::Synced].map(|bits| self.read_bits(file, bits));
+        let (written, synced) = (written?, synced?);
+        // A new download takes memory for what comes, not for what a ticket says.
+        let tree = match written.iter().all(|byte| *byte == 0) {
+            true => Tree::new(self.id),
+            false => self.load_tree(file)?,
+        };
+        let (written, synced) = (self.proved(&written, &tree), self.proved(&synced, &tree));
         let mut boot = [0; 12];
         file.read_exact_at(&mut boot, BOOT)?;
         let is_same_boot = current_boot().is_some_and(|current| current == boot);
@@ -121,10 +125,21 @@ impl Sidecar {
         Ok(())
     }
 
-    fn load_bits(&self, file: &File, bits: Bits, tree: &Tree) -> io::Result<Bitmap> {
-        let chunks = self.id.geometry.chunks();
+    fn load_tree(&self, file: &File) -> io::Result<Tree> {
+        let mut nodes: Vec<ChunkHash> = vec![[0; 32]; Tree::new(self.id).nodes().len()];
+        file.read_exact_at(nodes.as_flattened_mut(), self.nodes_start())?;
+        Ok(Tree::restore(self.id, nodes))
+    }
+
+    fn read_bits(&self, file: &File, bits: Bits) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; self.bitmap_bytes()];
         file.read_exact_at(&mut bytes, self.bits_start(bits))?;
+        Ok(bytes)
+    }
+
+    /// The marked chunks that the tree proves.
+    fn proved(&self, bytes: &[u8], tree: &Tree) -> Bitmap {
+        let chunks = self.id.geometry.chunks();
         let mut found = Bitmap::new(chunks);
         for index in 0..chunks {
             let marked = bytes[index as usize / 8] >> (index % 8) & 1 == 1;
@@ -132,7 +147,7 @@ impl Sidecar {
                 found.insert(index);
             }
         }
-        Ok(found)
+        found
     }
 
     fn bitmap_bytes(&self) -> usize {

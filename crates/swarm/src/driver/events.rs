@@ -87,6 +87,11 @@ pub enum GetError {
         "the connection to the coordinator was lost; what was received is kept, try again to resume"
     )]
     CoordinatorLost,
+    /// The coordinator has sent many chunks that are not of the content.
+    #[error(
+        "the node sends what is not of this content: the ticket was altered, or what it shares has changed"
+    )]
+    WrongContent,
     /// The coordinator has sent what it may not.
     #[error("the coordinator sent {0}")]
     Malformed(#[from] Malformed),

@@ -85,6 +85,7 @@ impl Get {
             progress: self.progress,
             requested: HashMap::new(),
             got: Got::default(),
+            gave_up: false,
             file,
         };
         let result = runner.run(inbox, stop).await;
@@ -115,6 +116,8 @@ struct Runner {
     /// When chunks were requested that have not come.
     requested: HashMap<u32, Instant>,
     got: Got,
+    /// The link to the coordinator was ended here.
+    gave_up: bool,
     file: Arc<Mutex<PartialFile>>,
 }
 
@@ -135,6 +138,12 @@ impl Runner {
                     .map_err(|_| GetError::CoordinatorLost)??;
                 complete = true;
                 self.report(Progress::Complete);
+            }
+            if !complete && !self.links.contains(PeerId::COORDINATOR) {
+                return Err(match self.gave_up {
+                    true => GetError::WrongContent,
+                    false => GetError::CoordinatorLost,
+                });
             }
             if let Some(lost) = self.peer.lost() {
                 return Err(GetError::Lost(lost));
@@ -263,6 +272,7 @@ impl Runner {
                 }
                 Output::Allow { peer, identity } => self.allow(peer, identity),
                 Output::Disconnect(peer) => {
+                    self.gave_up |= peer == PeerId::COORDINATOR;
                     self.links.remove(peer, None);
                     self.named.remove(&peer);
                 }

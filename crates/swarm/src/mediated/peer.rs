@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::bitmap::Bitmap;
 use crate::message::{MAX_REQUESTS, MAX_RUNS, Message, runs_of};
-use crate::peer::Input;
+use crate::peer::{Input, MOST_WRONG};
 use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
@@ -13,8 +13,6 @@ use crate::{Geometry, Output, PeerId};
 const BATCH: usize = 8;
 /// The most chunks that are leaving for the coordinator at a time.
 const MOST_LEAVING: u32 = 64;
-/// After so many wrong chunks from the coordinator, which verifies all of them, the link is given up.
-const MOST_WRONG: u32 = 16;
 
 /// The state of a peer. It needs no time: the coordinator answers every request, or the link ends.
 pub struct Peer {
