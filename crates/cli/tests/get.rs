@@ -212,7 +212,7 @@ fn a_ticket_that_was_altered_gives_nothing() {
         ((|terms| terms.length = 0) as fn(&mut TicketTerms), 120, "names no content"),
         (|terms| terms.length -= 1, 123, "not of this content"),
         (|terms| terms.length *= 2, 123, "not of this content"),
-        (|terms| terms.root[0] ^= 1, 123, "not of this content"),
+        (|terms| terms.root[0] ^= 1, 123, "another node, identity or share"),
     ] {
         let output = target.to_str().unwrap();
         alice.args(["get", &altered(change), "-o", output]).fails(code, said);

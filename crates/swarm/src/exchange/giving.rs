@@ -119,9 +119,8 @@ impl Neighbour {
 impl Exchange {
     /// The neighbour takes the chunk.
     pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8, now: Duration) {
-        if levels > self.geometry.levels() {
-            return self.declined(from, index);
-        }
+        // A ticket that was altered may name longer content: what comes cannot prove itself, and its receiver gives up.
+        let levels = levels.min(self.geometry.levels());
         let sending = self.neighbours.get_mut(&from).map(|neighbour| &mut neighbour.sending);
         let chunk = sending.and_then(|all| all.iter_mut().find(|one| one.index == index));
         // Once: a peer that repeats itself gets no second copy.
