@@ -7,9 +7,13 @@ use levada_client::{Client, ClientError};
 use levada_core::{Clock, Identity, Params, SystemClock, SystemRandom, UnixTime};
 use levada_node::store::{NewShare, NewTicket, Store};
 
-use crate::support::{Home, Node};
+use tokio::task::JoinSet;
+
+use crate::support::{Home, Node, in_full};
 
 const ROOT: [u8; 32] = [0x60; 32];
+/// Bearers that exchange a ticket at once.
+const MANY: usize = 200;
 
 /// A ticket before its node runs: its secret, and what it permits.
 struct Issued {
@@ -47,8 +51,12 @@ impl Issued {
     }
 }
 
+fn client(home: &Home) -> Client {
+    Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap()
+}
+
 pub fn exchange(home: &Home, ticket: &Ticket) -> Result<Capability, ClientError> {
-    let client = Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = client(home);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let capability = runtime.block_on(client.exchange(ticket));
     client.close();
@@ -101,6 +109,37 @@ fn a_ticket_says_why_it_is_refused() {
     assert!(denied(&alice, &issued[0].at(&node)).contains("expired"));
     assert!(denied(&alice, &issued[1].at(&node)).contains("for another identity"));
     exchange(&bob, &issued[1].at(&node)).unwrap();
+}
+
+/// Behind one address: an exchange is no guess while it runs, and a right ticket takes back no wrong one.
+#[test]
+fn many_exchanges_at_once_are_all_served() {
+    let home = Home::new();
+    let tickets = vec![(MANY as u32, in_an_hour(), None); if in_full() { 10 } else { 1 }];
+    let issued = issue(&home, &tickets);
+    let node = home.up("--name well");
+    let homes: Vec<Home> = (0..MANY).map(|_| Home::new()).collect();
+    let mut clients: Vec<Client> = homes.iter().map(client).collect();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for issued in &issued {
+        let ticket = issued.at(&node);
+        let mut running = JoinSet::new();
+        for client in clients.drain(..) {
+            let ticket = ticket.clone();
+            let exchanged = async move { (client.exchange(&ticket).await.map(drop), client) };
+            running.spawn_on(exchanged, runtime.handle());
+        }
+        for (exchanged, client) in runtime.block_on(running.join_all()) {
+            exchanged.unwrap();
+            clients.push(client);
+        }
+    }
+    clients.iter().for_each(Client::close);
+    let unknown = Issued { secret: [1; 16], terms: issued[0].terms }.at(&node);
+    for said in ["has not issued", "has not issued", "has not issued", "try again in"] {
+        assert!(denied(&homes[0], &unknown).contains(said), "{said}");
+        let _ = exchange(&homes[1], &issued[0].at(&node));
+    }
 }
 
 /// A node with a share and one without answer the same, and a guess counts as that of an invitation.

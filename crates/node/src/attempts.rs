@@ -42,37 +42,27 @@ impl Attempts {
 
     /// The remaining time for which `source` is locked out; `None` if it may try.
     pub(crate) fn lockout(&self, source: IpAddr, now: Instant) -> Option<Duration> {
-        let table = self.lock();
-        let entry = table.sources.get(&source)?;
-        (entry.wrong >= self.per_source)
-            .then(|| entry.until.saturating_duration_since(now))
-            .filter(|left| !left.is_zero())
+        self.lock().lockout(source, now, self.per_source)
     }
 
-    /// Counts an attempt, and returns the delay of its answer if it is wrong.
-    pub(crate) fn record(&self, source: IpAddr, now: Instant) -> Duration {
+    /// Counts a wrong attempt, and returns the delay of its answer.
+    ///
+    /// # Errors
+    /// The remaining time for which `source` is locked out.
+    pub(crate) fn record(&self, source: IpAddr, now: Instant) -> Result<Duration, Duration> {
         let mut table = self.lock();
+        if let Some(left) = table.lockout(source, now, self.per_source) {
+            return Err(left);
+        }
         table.sources.retain(|_, entry| entry.until > now);
         let delay = table.delay(now, self.total);
         if table.sources.len() >= MAX_SOURCES && !table.sources.contains_key(&source) {
-            return DELAY;
+            return Ok(DELAY);
         }
         let entry = table.sources.entry(source).or_insert(Source { wrong: 0, until: now });
         entry.wrong += 1;
         entry.until = now + LOCKOUT;
-        delay
-    }
-
-    /// Uncounts one attempt, which was not a guess.
-    pub(crate) fn uncount(&self, source: IpAddr) {
-        if let Some(entry) = self.lock().sources.get_mut(&source) {
-            entry.wrong = entry.wrong.saturating_sub(1);
-        }
-    }
-
-    /// Removes the count of `source`, after a correct attempt.
-    pub(crate) fn reset(&self, source: IpAddr) {
-        self.lock().sources.remove(&source);
+        Ok(delay)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Table> {
@@ -81,6 +71,11 @@ impl Attempts {
 }
 
 impl Table {
+    fn lockout(&self, source: IpAddr, now: Instant, most: usize) -> Option<Duration> {
+        let entry = self.sources.get(&source).filter(|entry| entry.wrong >= most)?;
+        Some(entry.until.saturating_duration_since(now)).filter(|left| !left.is_zero())
+    }
+
     fn delay(&mut self, now: Instant, total: usize) -> Duration {
         let (since, count) = self.all.get_or_insert((now, 0));
         if now.duration_since(*since) > LOCKOUT {
@@ -102,9 +97,10 @@ mod tests {
         let start = Instant::now();
         for _ in 0..3 {
             assert_eq!(attempts.lockout(bad, start), None);
-            attempts.record(bad, start);
+            attempts.record(bad, start).unwrap();
         }
         assert_eq!(attempts.lockout(bad, start), Some(LOCKOUT));
+        assert_eq!(attempts.record(bad, start), Err(LOCKOUT));
         assert_eq!(attempts.lockout(good, start), None);
         assert_eq!(attempts.lockout(bad, start + LOCKOUT), None);
     }
@@ -114,7 +110,7 @@ mod tests {
         let attempts = Attempts::new(3, 1000);
         let now = Instant::now();
         for n in 0..2 * MAX_SOURCES as u32 {
-            attempts.record(IpAddr::V4(n.into()), now);
+            attempts.record(IpAddr::V4(n.into()), now).unwrap();
         }
         assert!(attempts.lock().sources.len() <= MAX_SOURCES);
     }
@@ -124,10 +120,10 @@ mod tests {
         let attempts = Attempts::new(3, 1000);
         let (now, bad) = (Instant::now(), IpAddr::from([192, 0, 2, 1]));
         for _ in 0..3 {
-            attempts.record(bad, now);
+            attempts.record(bad, now).unwrap();
         }
         for n in 0..2 * MAX_SOURCES as u32 {
-            attempts.record(IpAddr::V4(n.into()), now);
+            attempts.record(IpAddr::V4(n.into()), now).unwrap();
         }
         assert_eq!(attempts.lockout(bad, now), Some(LOCKOUT));
     }

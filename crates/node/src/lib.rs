@@ -34,6 +34,7 @@ mod server;
 pub mod services;
 mod shares;
 pub mod store;
+mod turns;
 
 pub use check::check;
 pub use error::UpError;

@@ -30,6 +30,7 @@ use crate::policy::Policy;
 use crate::providing::Providing;
 use crate::services::Offered;
 use crate::store::Store;
+use crate::turns::Turns;
 
 /// How a run of the node ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct Node {
     pub(crate) sessions: RunningSessions,
     /// Counts wrong secrets of invitations and tickets.
     pub(crate) attempts: Attempts,
+    /// Of each source, so many exchanges of tickets run at a time.
+    pub(crate) exchanges: Turns,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,
     /// Limits the operations of peers that have not proved a right.

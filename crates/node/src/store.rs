@@ -13,6 +13,7 @@ mod policy;
 mod remaining;
 mod rights;
 pub(crate) mod row;
+mod secrets;
 mod session;
 mod share;
 mod start;
@@ -44,6 +45,7 @@ pub(crate) use levada_database::Fault;
 use levada_database::{Database, Kind};
 use rights::Rights;
 use rusqlite::Transaction;
+use secrets::Secrets;
 use time::Time;
 
 /// The database of a running node. Calls that return no `Result` read memory only; all others wait for the disk.
@@ -51,6 +53,7 @@ pub struct Store {
     database: Database,
     time: Mutex<Time>,
     rights: RwLock<Rights>,
+    secrets: RwLock<Secrets>,
 }
 
 const NODE: Kind = Kind {
@@ -84,7 +87,8 @@ impl Store {
 
     fn with(database: Database) -> Result<Self, StoreError> {
         let (time, rights) = database.read(|c| Ok((Time::load(c)?, Rights::load(c)?)))?;
-        Ok(Self { database, time: Mutex::new(time), rights: RwLock::new(rights) })
+        let secrets = RwLock::new(database.read(Secrets::load)?);
+        Ok(Self { database, time: Mutex::new(time), rights: RwLock::new(rights), secrets })
     }
 
     /// Runs `work` in one transaction, which also stores the time.

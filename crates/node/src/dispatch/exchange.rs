@@ -10,8 +10,8 @@ use crate::store::{ExchangeError, Exchanged, Store, TicketSummary};
 
 use super::admission::peer_grant;
 use super::grant::Grant;
-use super::operations::secret_of;
-use super::{OperationResult, RequestContext, denied, failed};
+use super::operations::{secret_of, unknown_secret};
+use super::{OperationResult, RequestContext, failed};
 
 /// How often the capability may start its session: a peer reconnects as often as its network fails.
 const USES: u32 = u32::MAX;
@@ -19,25 +19,21 @@ const USES: u32 = u32::MAX;
 impl RequestContext {
     /// Exchanges a ticket. The answer to an unknown secret is the same whether or not this node has shares.
     pub(super) async fn exchange(self: &Arc<Self>, exchange: wire::Exchange) -> OperationResult {
-        let delay = self.count_guess("tickets")?;
         let secret = secret_of("a ticket", exchange.secret)?;
         let hash = Ticket::hash(&secret);
+        self.check_secret("ticket", &hash).await?;
+        let turn = self.node.exchanges.turn(self.slot.source).await;
+        let _turn = turn.ok_or_else(|| {
+            Refusal::new(Reason::Busy, "too many exchanges from this address at a time; try again")
+        })?;
         let granted = self.on_store(move |context, store| context.exchange_hash(store, &hash));
         match granted.await {
             Ok(granted) => {
-                self.node.attempts.reset(self.slot.source);
                 self.slot.mark_proved(&self.connection);
                 Ok(Answer::Granted(granted))
             }
-            Err(ExchangeError::Unknown) => {
-                tokio::time::sleep(delay).await;
-                Err(denied("this node has not issued this ticket"))
-            }
-            Err(known) => {
-                // The secret is that of a ticket, so it was not guessed.
-                self.node.attempts.uncount(self.slot.source);
-                Err(refusal(&known))
-            }
+            Err(ExchangeError::Unknown) => Err(unknown_secret("ticket")),
+            Err(known) => Err(refusal(&known)),
         }
     }
 

@@ -7,7 +7,8 @@ use levada_capability::{Invitation, Operation as Right};
 use levada_client::known::Known;
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Identity, MAX_NAME, Succession};
+use levada_core::{Digest, Identity, MAX_NAME, Succession};
+use tokio::time::sleep;
 use zeroize::Zeroizing;
 
 use crate::services;
@@ -43,9 +44,9 @@ impl RequestContext {
 
     /// Redeems an invitation.
     pub(super) async fn join(self: &Arc<Self>, join: wire::Join) -> OperationResult {
-        let delay = self.count_guess("invitations")?;
         let secret = secret_of("an invitation", join.secret)?;
         let hash = Invitation::hash(&secret);
+        self.check_secret("invitation", &hash).await?;
         let redeemed = self.on_store(move |context, store| {
             let (peer, now) = (context.peer, context.node.now());
             let redeemed = store.redeem(&hash, &peer, now);
@@ -56,41 +57,37 @@ impl RequestContext {
         });
         match redeemed.await {
             Ok(redeemed) => {
-                self.node.attempts.reset(self.slot.source);
                 self.slot.mark_proved(&self.connection);
                 let included = |name: &&String| !self.node.must_be_named(name);
                 let all = || self.node.services.keys().filter(included).cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
                 Ok(Answer::Joined(wire::Joined { name: self.node.name.clone(), services }))
             }
-            Err(RedeemError::Unknown) => {
-                tokio::time::sleep(delay).await;
-                Err(denied("this node has not issued this invitation"))
+            Err(RedeemError::Expired) => {
+                Err(Refusal::new(Reason::Expired, "this invitation has expired"))
             }
-            Err(known) => {
-                // The secret is that of an invitation, so it was not guessed.
-                self.node.attempts.uncount(self.slot.source);
-                Err(match known {
-                    RedeemError::Expired => {
-                        Refusal::new(Reason::Expired, "this invitation has expired")
-                    }
-                    RedeemError::Store(error) => failed(&error),
-                    _ => denied("this invitation has been used"),
-                })
-            }
+            Err(RedeemError::Used) => Err(denied("this invitation has been used")),
+            Err(RedeemError::Unknown) => Err(unknown_secret("invitation")),
+            Err(RedeemError::Store(error)) => Err(failed(&error)),
         }
     }
 
-    /// Counts an attempt to guess a secret, before the secret is checked, so that concurrent guesses all count. Returns the delay
-    /// of the answer if it is wrong. `kind` is what the secrets belong to, for the refusal.
-    pub(super) fn count_guess(&self, kind: &str) -> Result<Duration, Refusal> {
-        let now = Instant::now();
-        if let Some(left) = self.node.attempts.lockout(self.slot.source, now) {
+    /// Refuses a secret that this node has not given out, and counts it as a guess of the source. `kind` is what the secret
+    /// should belong to. The answer is the same whether or not this node has any of that kind.
+    pub(super) async fn check_secret(&self, kind: &str, hash: &Digest) -> Result<(), Refusal> {
+        let (attempts, source, now) = (&self.node.attempts, self.slot.source, Instant::now());
+        let is_known = self.node.store.knows_secret(hash);
+        let checked = match is_known {
+            true => attempts.lockout(source, now).map_or(Ok(Duration::ZERO), Err),
+            false => attempts.record(source, now),
+        };
+        let delay = checked.map_err(|left| {
             let minutes = left.as_secs().div_ceil(60);
-            let text = format!("too many wrong {kind}; try again in {minutes} minutes");
-            return Err(Refusal::new(Reason::ShutOut, text));
-        }
-        Ok(self.node.attempts.record(self.slot.source, now))
+            let text = format!("too many wrong {kind}s; try again in {minutes} minutes");
+            Refusal::new(Reason::ShutOut, text)
+        })?;
+        sleep(delay).await;
+        if is_known { Ok(()) } else { Err(unknown_secret(kind)) }
     }
 
     pub(super) async fn terminate(
@@ -263,6 +260,10 @@ pub(super) fn revoked() -> Refusal {
 
 pub(super) fn unknown_session() -> Refusal {
     denied("this node has no session of this capability")
+}
+
+pub(super) fn unknown_secret(kind: &str) -> Refusal {
+    denied(&format!("this node has not issued this {kind}"))
 }
 
 pub(super) fn unknown_service(name: &str) -> Refusal {

@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
 use crate::services::{self, Offered};
 use crate::store::Store;
+use crate::turns::Turns;
 use levada_client::Client;
 use levada_client::close_code;
 use levada_client::home::Home;
@@ -65,6 +66,8 @@ pub struct Announcement {
 /// The new successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
 const SUCCESSIONS: (usize, usize) = (32, 1000);
 const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
+/// The exchanges of tickets of one source at a time; others wait.
+const EXCHANGES: usize = 64;
 /// The TLS tickets of a session with middleboxes: browsers open six connections to an origin.
 const TICKETS: u8 = 8;
 
@@ -162,6 +165,7 @@ pub(super) fn assemble(
             config.limits.invitation_attempts,
             config.limits.invitation_attempts_total,
         ),
+        exchanges: Turns::new(EXCHANGES),
         successions: Limiter::new(SUCCESSIONS.0, SUCCESSIONS.1, SUCCESSIONS_PERIOD),
         operations: Limiter::new(
             config.limits.operations,

@@ -1,7 +1,7 @@
 //! Invitations. Each can be used once; only the hash of its secret is stored.
 
 use levada_core::{Digest, Identity, UnixTime};
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::{Connection, OptionalExtension, Transaction};
 use thiserror::Error;
 
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
@@ -46,7 +46,7 @@ impl Store {
         expires: UnixTime,
         now: UnixTime,
     ) -> Result<(), StoreError> {
-        self.write(|tx| {
+        let add = |tx: &Transaction| {
             tx.execute(
                 "INSERT INTO invitation (hash, service, name, expires, created)
                  VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -55,7 +55,8 @@ impl Store {
             let text = name.unwrap_or_default();
             let entry = NewAuditEntry { service, text, ..NewAuditEntry::new("invite", "done") };
             Ok(audit::add(tx, &entry, now)?)
-        })
+        };
+        self.write_then(add, |()| self.add_secret(*hash))
     }
 
     /// Marks an invitation as used and adds `identity` to the allow-list, in one transaction.

@@ -87,7 +87,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it is not on disk, or the share does not exist.
     pub fn add_ticket(&self, new: &NewTicket, now: UnixTime) -> Result<(), StoreError> {
-        self.write(|tx| Ok(insert(tx, new, now)?))
+        self.write_then(|tx| Ok(insert(tx, new, now)?), |()| self.add_secret(new.hash))
     }
 
     /// The ticket with this hash; `None` if this node has not issued it.
