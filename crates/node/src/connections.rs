@@ -144,8 +144,8 @@ impl Connections {
         }
     }
 
-    pub(crate) fn count(&self) -> i64 {
-        i64::try_from(self.lock().open.len()).unwrap_or(i64::MAX)
+    pub(crate) fn count(&self) -> usize {
+        self.lock().open.len()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {

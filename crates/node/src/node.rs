@@ -110,11 +110,6 @@ impl Node {
         });
     }
 
-    /// Updates the gauge of unfinished handshakes.
-    pub(crate) fn count_half_open(&self) {
-        self.metrics.half_open.set(i64::try_from(self.half_open.count()).unwrap_or(i64::MAX));
-    }
-
     /// Discards all TLS sessions, because the policy has changed and a resumption calls no verifier.
     pub(crate) fn forget_sessions(&self) {
         self.tls.forget_sessions();

@@ -109,7 +109,6 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
 fn spawn_handshake(node: &Arc<Node>, stream: Box<dyn Transport>, address: SocketAddr) {
     let (entry, evicted) = node.half_open.enter(source_of(address.ip()));
     tokio::spawn(handshake(node.clone(), stream, address, entry, evicted));
-    node.count_half_open();
 }
 
 /// Performs one handshake, and spawns a task that serves the connection.
@@ -128,7 +127,6 @@ async fn handshake(
         () = evicted.wait() => return,
     };
     drop(entry);
-    node.count_half_open();
     match result {
         Ok(Accepted::Channel(connection)) => {
             node.metrics.handshakes(connection.resumed()).inc();
@@ -178,7 +176,6 @@ async fn serve_path(node: Arc<Node>, session: PathSession, source: IpAddr) {
     let peer = session.peer();
     let carrier = Carrier::Path(session.clone());
     let slot = node.connections.insert(&carrier, source, node.limits.connections);
-    node.metrics.connections.set(node.connections.count());
     match node.evaluate_peer(&peer).await {
         Ok(proved) if !node.is_stopping() => {
             if proved {
@@ -196,7 +193,6 @@ async fn serve_path(node: Arc<Node>, session: PathSession, source: IpAddr) {
     }
     session.flushed().await;
     node.connections.remove(&slot);
-    node.metrics.connections.set(node.connections.count());
 }
 
 /// Serves the streams of one connection until it ends.
@@ -204,7 +200,6 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     let peer = connection.peer();
     let carrier = Carrier::Channel(connection.clone());
     let slot = node.connections.insert(&carrier, source, node.limits.connections);
-    node.metrics.connections.set(node.connections.count());
     if node.is_stopping() {
         carrier.close(Reason::Failed, "the node is stopping");
     } else {
@@ -232,6 +227,5 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     // The slot is freed only after the close was sent.
     connection.flushed().await;
     node.connections.remove(&slot);
-    node.metrics.connections.set(node.connections.count());
     tracing::debug!(%peer, "connection ended");
 }

@@ -224,9 +224,16 @@ impl Paths {
 
     fn metrics(&self) -> String {
         let node = &self.node;
-        node.metrics.sessions.set(i64::try_from(node.sessions.count()).unwrap_or(i64::MAX));
-        let held = i64::try_from(node.unproved.used()).unwrap_or(i64::MAX);
-        node.metrics.unproved_memory.set(held);
+        // Read here: tasks that set a gauge after each change could do so in another order than that of the changes.
+        let gauges = [
+            (&node.metrics.half_open, node.half_open.count()),
+            (&node.metrics.connections, node.connections.count()),
+            (&node.metrics.sessions, node.sessions.count()),
+            (&node.metrics.unproved_memory, node.unproved.used()),
+        ];
+        for (gauge, value) in gauges {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
         node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
         let mut text = node.metrics.text();
         if let Some(site) = self.site.get().and_then(Weak::upgrade) {
