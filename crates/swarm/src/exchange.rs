@@ -39,6 +39,8 @@ struct Neighbour {
     trust: u32,
     /// It has offered more while too many chunks were expected from it, and was refused.
     postponed: bool,
+    /// What its trust in this party must be by now: more offers would be refused.
+    trusts: u32,
 }
 
 /// A chunk that was offered.
@@ -137,6 +139,7 @@ impl Exchange {
             expected: 0,
             trust: FROM_ONE,
             postponed: false,
+            trusts: FROM_ONE,
         };
         if self.neighbours.contains_key(&peer) {
             return;
@@ -251,7 +254,9 @@ impl Exchange {
         let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
         if neighbour.have.remove(index) {
             self.copies[index as usize] -= 1;
-            if self.have.contains(index) && !self.fresh.contains(&index) {
+            if let Some(given) = &mut self.given {
+                given.wanted(index, self.copies[index as usize]);
+            } else if self.have.contains(index) && !self.fresh.contains(&index) {
                 self.fresh.push_back(index);
             }
         }

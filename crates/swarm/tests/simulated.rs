@@ -4,6 +4,8 @@
 
 #[path = "simulated/faults.rs"]
 mod faults;
+#[path = "simulated/groups.rs"]
+mod groups;
 #[path = "simulated/loss.rs"]
 mod loss;
 #[path = "simulated/mediated.rs"]

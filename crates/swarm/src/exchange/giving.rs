@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::{Exchange, FEW, Neighbour, Sending, State};
+use super::{Exchange, FEW, Neighbour, Sending, State, slots};
 use crate::bitmap::Bitmap;
 use crate::message::Message;
 use crate::{Output, PeerId};
@@ -54,6 +54,13 @@ impl Given {
     pub(super) fn reported(&mut self, peer: PeerId, index: u32) {
         if self.first.get(&index).is_some_and(|first| *first != peer) {
             self.release(index);
+        }
+    }
+
+    /// A peer wants a chunk that it had declined or that did not come, and `copies` others have it.
+    pub(super) fn wanted(&mut self, index: u32, copies: u16) {
+        if copies == 0 && index < self.next && !self.first.contains_key(&index) {
+            self.again.push_back(index);
         }
     }
 
@@ -108,6 +115,7 @@ struct Receiver {
 impl Neighbour {
     /// Whether it can be offered a chunk.
     fn is_open(&self, most: usize) -> bool {
+        let most = most.min(self.trusts as usize);
         self.sending.len() < most && !self.silent && !self.have.is_full()
     }
 
@@ -147,6 +155,9 @@ impl Exchange {
             self.slots.chunk_left(now);
             self.release_held();
             self.learn(to, index);
+            if let Some(neighbour) = self.neighbours.get_mut(&to) {
+                neighbour.trusts = (neighbour.trusts + 1).min(slots::MOST as u32);
+            }
         }
         self.fill(now);
     }
@@ -366,7 +377,12 @@ impl Exchange {
         let given = self.given.as_mut()?;
         let is_needless =
             |index: u32| self.copies[index as usize] > 0 || !self.have.contains(index);
-        while given.again.front().is_some_and(|index| is_needless(*index)) {
+        // One that is promised again may be there twice.
+        while given
+            .again
+            .front()
+            .is_some_and(|index| is_needless(*index) || given.first.contains_key(index))
+        {
             given.again.pop_front();
         }
         while given.next < self.have.length() && is_needless(given.next) {
@@ -377,7 +393,9 @@ impl Exchange {
             None if given.next < self.have.length() => given.next,
             None => return None,
         };
-        let open = peers.iter().filter(|one| given.room(one.peer, most) > 0);
+        let is_sending = |peer| self.neighbours.get(peer).is_some_and(|one| one.is_sending(index));
+        let open =
+            peers.iter().filter(|one| given.room(one.peer, most) > 0 && !is_sending(&one.peer));
         // A peer without chunks has an idle uplink.
         let order =
             |one: &&Receiver| (one.sending, one.count > 0, most - given.room(one.peer, most));
