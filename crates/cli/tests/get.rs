@@ -263,11 +263,37 @@ fn a_download_goes_on_once_a_full_disk_has_space() {
     fs::write(&filler, vec![0; 8 << 20]).unwrap();
     let (alice, target) = (Home::new(), folder.join("film"));
     let get = || alice.args(["get", &ticket, "-o", target.to_str().unwrap()]);
-    get().fails(120, "No space left");
+    get().fails(120, "film.part needs 6.0 MB more, and 4.");
     assert!(!target.exists());
-    fs::remove_file(filler).unwrap();
+    fs::remove_file(&filler).unwrap();
     get().ok();
     assert_same(&well.film, &target);
+    fs::remove_file(&target).unwrap();
+
+    // A folder does not need twice its size; when its name is taken meanwhile, or the disk is full, nothing is fetched again.
+    let photos = well.home.path().join("photos");
+    fs::create_dir_all(photos.join("a")).unwrap();
+    (0..8).for_each(|n| fs::write(photos.join(format!("a/{n}")), noise(n, 900_000)).unwrap());
+    let ticket = well.home.args(["share", photos.to_str().unwrap(), "--upload-limit", "4M"]).ok();
+    let target = folder.join("photos");
+    let getting = || Getting::start(&alice, &ticket, &target, &[]);
+    let first = getting();
+    eventually("it has begun", || first.most("progress", "have") > 0);
+    fs::create_dir(&target).unwrap();
+    let (code, events) = first.wait();
+    assert_eq!(code, 120, "{events:?}");
+    assert!(fs::read_dir(&target).unwrap().next().is_none());
+    fs::remove_dir(&target).unwrap();
+    fs::write(&filler, vec![0; 12 << 20]).unwrap_err();
+    assert_eq!(getting().wait().0, 120);
+    fs::remove_file(&filler).unwrap();
+    let (code, events) = getting().wait();
+    let complete = events.last().unwrap();
+    assert_eq!((code, &complete["from_node"]), (0, &0.into()), "{events:?}");
+    (0..8).for_each(|n| {
+        assert_same(&photos.join(format!("a/{n}")), &target.join(format!("a/{n}")));
+    });
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1);
 }
 
 #[test]

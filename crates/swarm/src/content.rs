@@ -1,11 +1,14 @@
 //! Content on disk: the hash tree over its chunks, what a coordinator reads, and what a peer has received.
 
+mod beside;
 mod error;
+mod folder;
 mod manifest;
 mod own_file;
 mod partial;
 mod sidecar;
 mod source;
+mod space;
 mod syncer;
 mod tree;
 mod unpack;
@@ -16,4 +19,4 @@ pub use own_file::open_own;
 pub use partial::PartialFile;
 pub use source::Source;
 pub use tree::{BadChunk, ChunkHash, Tree, chunk_hash};
-pub use unpack::unpack;
+pub use unpack::finish;

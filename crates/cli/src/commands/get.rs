@@ -3,8 +3,8 @@
 mod report;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::Args;
@@ -16,7 +16,7 @@ use levada_node::config::parse_duration;
 use levada_node::peer_network::{self, Listen};
 use levada_services::swarm::{JoinError, join_first, join_over_udp};
 use levada_session::Connection;
-use levada_swarm::content::{ContentError, PartialFile, printable, unpack};
+use levada_swarm::content::{ContentError, PartialFile, printable};
 use levada_swarm::driver::{Get, GetError, Got, Link};
 use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
@@ -35,8 +35,6 @@ const UDP_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// For how long a lost node is tried.
 const GIVE_UP: Duration = Duration::from_secs(600);
-/// The end of the name of a folder's content before it is unpacked.
-const CONTENT: &str = ".content";
 
 /// Fetch what a ticket names, from its node and from others that fetch it
 ///
@@ -77,8 +75,6 @@ struct Download<'a> {
     capability: Capability,
     /// UDP has got through, but the download was lost before a part has come.
     no_udp: AtomicBool,
-    /// Whether the folder was unpacked, once that has been tried.
-    unpacked: Mutex<Option<Result<(), String>>>,
 }
 
 /// The session with the node.
@@ -107,14 +103,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let capability = client.exchange(&ticket).await?;
     let report = Report::new(arguments.json);
     let no_udp = AtomicBool::new(false);
-    let download = Download {
-        arguments: &arguments,
-        client: client.clone(),
-        ticket,
-        capability,
-        no_udp,
-        unpacked: Mutex::default(),
-    };
+    let download =
+        Download { arguments: &arguments, client: client.clone(), ticket, capability, no_udp };
     let outcome = tokio::select! {
         outcome = download.run(&report) => outcome,
         code = signals.end() => Ok(code),
@@ -158,15 +148,12 @@ impl Download<'_> {
         let geometry = Geometry::new(self.ticket.terms().length, description.chunk)
             .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
         let target = self.target(&description)?;
-        let fetched = match description.is_folder {
-            true => with_end(&target, CONTENT),
-            false => target.clone(),
-        };
-        if description.is_folder && target.symlink_metadata().is_ok() {
-            return Err(content(ContentError::Exists(target)));
-        }
         let id = ContentId { root: self.ticket.terms().root, geometry };
-        let file = PartialFile::open(&fetched, id).map_err(content)?;
+        let file = match description.is_folder {
+            true => PartialFile::open_folder(&target, id),
+            false => PartialFile::open(&target, id),
+        };
+        let file = file.map_err(content)?;
         let listen = self.arguments.listen.map_or(Listen::Free, Listen::At);
         let network = peer_network::open(&self.client, listen, udp);
         let (network, _accepting) = network
@@ -179,7 +166,7 @@ impl Download<'_> {
         let seed = seed();
         let get = Get { coordinator: link, mode, file, network, progress, seed, upload: true };
         let before = report.received();
-        let got = get.run(self.seeding(report, &description, &fetched, &target)).await;
+        let got = get.run(self.seeding(report, &target)).await;
         connections.iter().for_each(|connection| connection.close(0, ""));
         report.stop().await;
         if got.is_err() && over_udp.is_some() && report.received() == before {
@@ -191,18 +178,11 @@ impl Download<'_> {
                 return Ok(Ended::Lost);
             }
             Err(GetError::Lost(chunks)) => return Err(lost(&chunks, geometry)),
-            Err(GetError::Content(error)) => return Err(content(error)),
+            Err(GetError::Content(error)) => return Err(kept(error)),
             Err(error) => return Err(Failure::new(PROTOCOL, format!("protocol: {error}"))),
         };
-        if description.is_folder {
-            // What was received is kept unless all of it is in the folder.
-            let unpacked = self.unpacked.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let cut_off = || Err("it was not unpacked".to_owned());
-            if let Err(error) = unpacked.unwrap_or_else(cut_off) {
-                let text = format!("{error}; the content is in {}", fetched.display());
-                return Err(Failure::new(LOCAL, plain(&text)));
-            }
-            std::fs::remove_file(&fetched).map_err(Failure::file("remove", &fetched))?;
+        if got.renamed > 0 {
+            note_replaced(&target);
         }
         Ok(Ended::Complete(target, got))
     }
@@ -266,23 +246,10 @@ impl Download<'_> {
         Ok(path)
     }
 
-    /// Unpacks a folder once all is there, and waits while others may still fetch from here.
-    async fn seeding(&self, report: &Report, description: &Description, from: &Path, to: &Path) {
-        if description.is_folder {
-            let (from, target) = (from.to_owned(), to.to_owned());
-            match tokio::task::spawn_blocking(move || unpack(&from, &target)).await {
-                Ok(unpacked) => {
-                    if unpacked.as_ref().is_ok_and(|changed| *changed > 0) {
-                        note_replaced(to);
-                    }
-                    let unpacked = unpacked.map(drop).map_err(|error| error.to_string());
-                    *self.unpacked.lock().unwrap_or_else(PoisonError::into_inner) = Some(unpacked);
-                }
-                Err(_) => return,
-            }
-        }
+    /// Waits while others may still fetch from here.
+    async fn seeding(&self, report: &Report, path: &Path) {
         if let Some(time) = self.arguments.seed {
-            report.seeding(to, time);
+            report.seeding(path, time);
             sleep(time).await;
         }
     }
@@ -312,14 +279,26 @@ fn seed() -> u64 {
     u64::from_be_bytes(seed)
 }
 
-fn with_end(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(end);
-    name.into()
-}
-
 fn content(error: ContentError) -> Failure {
     Failure::new(LOCAL, plain(&error.to_string()))
+}
+
+/// The failure of a download that has begun, and how to go on.
+fn kept(error: ContentError) -> Failure {
+    let text = match error {
+        ContentError::Manifest(error) => {
+            return Failure::new(PROTOCOL, plain(&format!("protocol: {error}")));
+        }
+        ContentError::Exists(path) => {
+            format!("{} was made by another program; move it away", path.display())
+        }
+        ContentError::Foreign(path) => {
+            format!("{} is of another program; move it away", path.display())
+        }
+        error => error.to_string(),
+    };
+    let text = format!("{text}; what was received is kept: the same command goes on");
+    Failure::new(LOCAL, plain(&text))
 }
 
 /// The failure that says which bytes no one has any more.

@@ -40,6 +40,19 @@ pub enum ContentError {
     /// No bytes have this root and length.
     #[error("the ticket names no content: bytes of this length have another root")]
     Impossible,
+    /// The disk has no room for it.
+    #[error(
+        "{} needs {:.1} MB more, and {:.1} MB are free on its disk; what was received is kept", path.display(),
+        *needed as f64 / 1e6, *free as f64 / 1e6
+    )]
+    Space {
+        /// The download.
+        path: PathBuf,
+        /// In bytes.
+        needed: u64,
+        /// In bytes.
+        free: u64,
+    },
     /// Another process writes to the target.
     #[error("{} is in use by another download", .0.display())]
     InUse(PathBuf),

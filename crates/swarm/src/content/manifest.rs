@@ -102,6 +102,11 @@ impl Manifest {
         &self.0
     }
 
+    /// The files, by value.
+    pub fn into_entries(self) -> Vec<Entry> {
+        self.0
+    }
+
     /// The beginning of the content: the length and the manifest itself.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; 8];

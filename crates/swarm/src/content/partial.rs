@@ -4,7 +4,6 @@
 //! nothing that was verified is hashed again. Data is synced in larger batches, while more is written. After the system has crashed, chunks
 //! that were not synced are hashed again, and those that are wrong are received again.
 
-use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -15,9 +14,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, linkat};
 
 use crate::bitmap::Bitmap;
+use crate::content::beside::beside;
 use crate::content::error::ContentError;
+use crate::content::folder::Folder;
 use crate::content::own_file::open_own;
 use crate::content::sidecar::{Bits, Sidecar};
+use crate::content::space;
 use crate::content::syncer::Syncer;
 use crate::content::tree::{ChunkHash, Tree, chunk_hash};
 use crate::{ContentId, Geometry};
@@ -48,6 +50,11 @@ pub struct PartialFile {
     synced: Bitmap,
     /// The file has its name, and all bytes.
     is_finished: bool,
+    /// The content is that of a folder.
+    is_folder: bool,
+    /// Where bytes before `moved` are, once they are moved.
+    folder: Option<Arc<Folder>>,
+    moved: u64,
 }
 
 impl PartialFile {
@@ -55,8 +62,20 @@ impl PartialFile {
     ///
     /// # Errors
     /// [`ContentError::Exists`], [`ContentError::OtherDownload`], [`ContentError::Foreign`], [`ContentError::InUse`],
-    /// [`ContentError::Impossible`], [`ContentError::File`].
+    /// [`ContentError::Impossible`], [`ContentError::Space`], [`ContentError::File`].
     pub fn open(target: &Path, id: ContentId) -> Result<Self, ContentError> {
+        Self::open_kind(target, id, false)
+    }
+
+    /// As [`Self::open`], for the content of a folder, which [`finish`](super::finish) unpacks.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_folder(target: &Path, id: ContentId) -> Result<Self, ContentError> {
+        Self::open_kind(target, id, true)
+    }
+
+    fn open_kind(target: &Path, id: ContentId, is_folder: bool) -> Result<Self, ContentError> {
         // Content without chunks proves itself.
         if id.geometry.length() == 0 && id != Tree::build(id.geometry, []).id() {
             return Err(ContentError::Impossible);
@@ -64,7 +83,7 @@ impl PartialFile {
         if fs::symlink_metadata(target).is_ok() {
             return Err(ContentError::Exists(target.to_owned()));
         }
-        let (data_path, sidecar_path) = (with(target, ".part"), with(target, ".part.levada"));
+        let (data_path, sidecar_path) = (beside(target, ".part"), beside(target, ".part.levada"));
         let data = open_own(&data_path)?;
         let is_new = data.metadata().map_err(ContentError::file(&data_path))?.len() == 0;
         match data.try_lock() {
@@ -90,7 +109,10 @@ impl PartialFile {
             None => sidecar.create(&sidecar_file).map_err(failed)?,
         }
         let loaded = sidecar.load(&sidecar_file).map_err(failed)?;
-        data.set_len(id.geometry.length()).map_err(ContentError::file(&data_path))?;
+        let moved = sidecar.load_moved(&sidecar_file).map_err(failed)?;
+        let length = id.geometry.length();
+        data.set_len(length).map_err(ContentError::file(&data_path))?;
+        space::check(&data, &data_path, length, is_folder.then_some(moved))?;
         let chunk = u64::from(id.geometry.chunk_size().bytes());
         let percent = u64::from(id.geometry.chunks()) / 100;
         let data = Arc::new(data);
@@ -113,6 +135,9 @@ impl PartialFile {
             syncing: Vec::new(),
             synced: loaded.synced,
             is_finished: false,
+            is_folder,
+            folder: None,
+            moved,
         };
         file.unsynced =
             file.have.runs().flatten().filter(|at| !file.synced.contains(*at)).collect();
@@ -201,6 +226,9 @@ impl PartialFile {
             unsynced: Vec::new(),
             syncing: Vec::new(),
             is_finished: true,
+            is_folder: false,
+            folder: None,
+            moved: 0,
         })
     }
 
@@ -256,9 +284,20 @@ impl PartialFile {
         let siblings = siblings.ok_or(ContentError::Missing(index))?;
         let range = self.geometry().range(index);
         let mut bytes = vec![0; (range.end - range.start) as usize];
+        let in_files = (self.moved.clamp(range.start, range.end) - range.start) as usize;
+        let (moved, kept) = bytes.split_at_mut(in_files);
+        if !moved.is_empty() {
+            let folder = self.folder.as_ref().ok_or(ContentError::Missing(index))?;
+            folder.read(range.start, moved).map_err(ContentError::file(&self.target))?;
+        }
         self.data
-            .read_exact_at(&mut bytes, range.start)
+            .read_exact_at(kept, range.start + in_files as u64)
             .map_err(ContentError::file(&self.data_path))?;
+        // Who may write to the folder may have changed its files.
+        if in_files > 0 {
+            let hash = chunk_hash(self.geometry(), index, &bytes);
+            hash.filter(|hash| self.tree.has(index, *hash)).ok_or(ContentError::Missing(index))?;
+        }
         Ok((siblings, bytes))
     }
 
@@ -317,6 +356,59 @@ impl PartialFile {
         stored.map_err(ContentError::file(&self.sidecar_path))
     }
 
+    /// Whether the content is that of a folder.
+    pub(super) fn is_folder(&self) -> bool {
+        self.is_folder
+    }
+
+    pub(super) fn id(&self) -> ContentId {
+        self.tree.id()
+    }
+
+    pub(super) fn data(&self) -> Arc<File> {
+        self.data.clone()
+    }
+
+    pub(super) fn data_path(&self) -> &Path {
+        &self.data_path
+    }
+
+    pub(super) fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// How many bytes, from the beginning, are in the files of the folder.
+    pub(super) fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// From now on, the first bytes are read from the folder.
+    pub(super) fn read_from(&mut self, folder: Arc<Folder>) {
+        self.folder = Some(folder);
+    }
+
+    /// The first `moved` bytes are in the files of the folder, and on the disk.
+    ///
+    /// # Errors
+    /// [`ContentError::File`] if the sidecar does not say so: the bytes in the download must then stay.
+    pub(super) fn set_moved(&mut self, moved: u64) -> Result<(), ContentError> {
+        let stored = self.sidecar.store_moved(&self.sidecar_file, moved);
+        stored.map_err(ContentError::file(&self.sidecar_path))?;
+        self.moved = moved;
+        Ok(())
+    }
+
+    /// The folder has its name, and all bytes.
+    ///
+    /// # Errors
+    /// [`ContentError::File`] if what is left of the download cannot be removed.
+    pub(super) fn is_unpacked(&mut self) -> Result<(), ContentError> {
+        self.is_finished = true;
+        fs::remove_file(&self.data_path).map_err(ContentError::file(&self.data_path))?;
+        fs::remove_file(&self.sidecar_path).map_err(ContentError::file(&self.sidecar_path))?;
+        sync_folder_of(&self.target)
+    }
+
     /// Gives a complete file its name, and removes the sidecar. Chunks can still be read.
     ///
     /// # Errors
@@ -345,11 +437,7 @@ impl PartialFile {
         }
         let _ = fs::remove_file(&self.data_path);
         fs::remove_file(&self.sidecar_path).map_err(ContentError::file(&self.sidecar_path))?;
-        let folder = self.target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        File::open(folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(ContentError::file(folder))?;
+        sync_folder_of(&self.target)?;
         self.data_path.clone_from(&self.target);
         self.is_finished = true;
         Ok(())
@@ -362,18 +450,18 @@ fn link_file(file: &File, target: &Path) -> io::Result<()> {
     Ok(linkat(CWD, open, CWD, target, AtFlags::SYMLINK_FOLLOW)?)
 }
 
+/// The name of `target` is on the disk.
+fn sync_folder_of(target: &Path) -> Result<(), ContentError> {
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(ContentError::file(folder))
+}
+
 /// Returns true if `path` is a name of this very file.
 fn is_at(file: &File, path: &Path) -> bool {
     let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     let (file, named) = (file.metadata().map(place), fs::symlink_metadata(path).map(place));
     matches!((file, named), (Ok(file), Ok(named)) if file == named)
-}
-
-/// `path` with `suffix` behind its name.
-pub(super) fn with(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(suffix);
-    name.into()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Its layout: `lvpart2` and a zero (8 bytes), root (32), length (8, big-endian), size of a chunk (4, big-endian), boot (12); then two bitmaps of
 //! the chunks, one bit each, lowest first: those that were written, and those that were synced, too; then the nodes of the tree, 32 bytes each,
-//! zeros for those that are not known. A bit counts only if the nodes lead from the root to its chunk, so that a file that was written in
+//! zeros for those that are not known; then, of a folder, how many bytes of the content are in its files (8, big-endian). A bit counts only if the nodes lead from the root to its chunk, so that a file that was written in
 //! part does no harm. What was written and not synced is sure to be there until the system ends: *boot* identifies its run.
 
 use std::fs::{self, File};
@@ -52,7 +52,7 @@ impl Sidecar {
         header[40..48].copy_from_slice(&self.id.geometry.length().to_be_bytes());
         header[48..52].copy_from_slice(&self.id.geometry.chunk_size().bytes().to_be_bytes());
         let nodes = Tree::new(self.id).nodes().len();
-        file.set_len(self.nodes_start() + nodes as u64 * 32)?;
+        file.set_len(self.nodes_start() + nodes as u64 * 32 + 8)?;
         file.write_all_at(&header, 0)
     }
 
@@ -125,6 +125,22 @@ impl Sidecar {
         Ok(())
     }
 
+    /// How many bytes of the content are in the files of its folder, and no longer in the download.
+    pub(super) fn load_moved(&self, file: &File) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        match file.read_exact_at(&mut bytes, self.moved_at()) {
+            // Made by an earlier version.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            read => read.map(|()| u64::from_be_bytes(bytes).min(self.id.geometry.length())),
+        }
+    }
+
+    /// Stores how many are. It is on the disk when this returns.
+    pub(super) fn store_moved(&self, file: &File, moved: u64) -> io::Result<()> {
+        file.write_all_at(&moved.to_be_bytes(), self.moved_at())?;
+        file.sync_data()
+    }
+
     fn load_tree(&self, file: &File) -> io::Result<Tree> {
         let mut nodes: Vec<ChunkHash> = vec![[0; 32]; Tree::new(self.id).nodes().len()];
         file.read_exact_at(nodes.as_flattened_mut(), self.nodes_start())?;
@@ -157,6 +173,10 @@ impl Sidecar {
     fn bits_start(&self, bits: Bits) -> u64 {
         let before = if bits == Bits::Synced { self.bitmap_bytes() } else { 0 };
         (HEADER + before) as u64
+    }
+
+    fn moved_at(&self) -> u64 {
+        self.nodes_start() + Tree::new(self.id).nodes().len() as u64 * 32
     }
 
     fn nodes_start(&self) -> u64 {

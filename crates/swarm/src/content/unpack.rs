@@ -1,113 +1,243 @@
-//! Unpacks the content of a folder.
+//! Moves the content of a folder from its download into the folder's files.
+//!
+//! It is done in steps. A step is written and synced, the sidecar says so, and the download then gives its bytes back to the disk. So a
+//! folder needs no more room than its size and one step, and after any interruption the next run goes on where this one has stopped.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::content::beside::beside;
 use crate::content::error::ContentError;
-use crate::content::manifest::{MAX_MANIFEST, Manifest, ManifestError};
-use crate::content::partial::with;
+use crate::content::folder::Folder;
+use crate::content::manifest::Entry;
+use crate::content::own_file::open_own;
+use crate::content::partial::PartialFile;
+use crate::content::space;
 
-/// Writes the files of the content at `from` into the new folder `target`, and returns the number of paths with
-/// replaced characters ([`Manifest::with_printable_paths`]). The folder gets its name when all is written, so that
-/// a crash leaves none with a part.
+/// Up to so many files are synced one by one; with more, the whole file system is.
+const FEW: usize = 16;
+
+/// Gives a complete download its name: a file as [`PartialFile::finish`] does, and a folder with all its files, which are moved out of the
+/// download. Chunks can be read meanwhile, and then from the target. Returns the number of paths with replaced characters
+/// ([`Manifest::with_printable_paths`](crate::content::Manifest::with_printable_paths)). It blocks for as long as that takes.
 ///
 /// # Errors
-/// [`ContentError::Exists`], [`ContentError::Manifest`], [`ContentError::File`].
-pub fn unpack(from: &Path, target: &Path) -> Result<usize, ContentError> {
-    if fs::symlink_metadata(target).is_ok() {
-        return Err(ContentError::Exists(target.to_owned()));
+/// As for [`PartialFile::finish`], and [`ContentError::Manifest`]. Nothing that was received is lost: the next call goes on.
+pub fn finish(file: &Mutex<PartialFile>) -> Result<usize, ContentError> {
+    if !lock(file).is_folder() {
+        return lock(file).finish().map(|()| 0);
     }
-    let mut content = File::open(from).map_err(ContentError::file(from))?;
-    let manifest = read_manifest(&mut content).map_err(ContentError::file(from))?;
-    let (manifest, changed) = Manifest::decode(&manifest)?.with_printable_paths()?;
-    let length = content.metadata().map_err(ContentError::file(from))?.len();
-    let files: u64 = manifest.entries().iter().map(|entry| entry.length).sum();
-    let start = content.stream_position().map_err(ContentError::file(from))?;
-    if start.checked_add(files) != Some(length) {
-        return Err(ManifestError::Malformed.into());
-    }
-    let unfinished = with(target, ".unpacking");
-    // The sharer chooses the name: what has it already is not of this content, and stays.
-    if fs::symlink_metadata(&unfinished).is_ok() {
-        return Err(ContentError::Exists(unfinished));
-    }
-    // A new folder has no symbolic links, so that checked paths stay in it.
-    fs::create_dir(&unfinished).map_err(ContentError::file(&unfinished))?;
-    let written = write_all(&mut content, &manifest, &unfinished)
-        .and_then(|()| fs::rename(&unfinished, target).map_err(ContentError::file(target)));
-    if written.is_err() {
-        let _ = fs::remove_dir_all(&unfinished);
-    }
-    written.map(|()| changed)
+    let mut unpacking = Unpacking::begin(file)?;
+    unpacking.move_all()?;
+    unpacking.complete()?;
+    Ok(unpacking.folder.changed())
 }
 
-fn write_all(content: &mut File, manifest: &Manifest, folder: &Path) -> Result<(), ContentError> {
-    manifest.entries().iter().try_for_each(|entry| {
-        let path = folder.join(&entry.path);
-        write_file(content, &path, entry.length, entry.executable)
-            .map_err(ContentError::file(&path))
-    })
+struct Unpacking<'a> {
+    file: &'a Mutex<PartialFile>,
+    content: Arc<File>,
+    folder: Arc<Folder>,
+    /// The folder, until it gets its name.
+    path: PathBuf,
+    target: PathBuf,
+    length: u64,
+    /// All bytes before this are in files.
+    moved: u64,
+    /// The files of a step, unless they are more than [`FEW`]; and its bytes.
+    written: Vec<File>,
+    are_few: bool,
+    bytes: u64,
+    /// The most of them.
+    step: u64,
+    /// The folder that was made or used last.
+    parent: PathBuf,
 }
 
-fn read_manifest(content: &mut File) -> io::Result<Vec<u8>> {
-    let mut length = [0; 8];
-    content.read_exact(&mut length)?;
-    let length = u64::from_be_bytes(length);
-    if length > MAX_MANIFEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the list of files is too long"));
+impl<'a> Unpacking<'a> {
+    fn begin(file: &'a Mutex<PartialFile>) -> Result<Self, ContentError> {
+        let mut partial = lock(file);
+        partial.sync()?;
+        let (content, target) = (partial.data(), partial.target().to_owned());
+        if fs::symlink_metadata(&target).is_ok() {
+            return Err(ContentError::Exists(target));
+        }
+        let id = partial.id();
+        let name: String = id.root[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = beside(&target, &format!(".unpacking-{name}"));
+        make_own_folder(&path)?;
+        let length = id.geometry.length();
+        let folder = Folder::open(&path, &content, partial.data_path(), length)?;
+        let folder = Arc::new(folder);
+        let moved = partial.moved().max(folder.start());
+        partial.read_from(folder.clone());
+        drop(partial);
+        Ok(Self {
+            file,
+            content,
+            folder,
+            parent: path.clone(),
+            path,
+            target,
+            length,
+            moved,
+            written: Vec::new(),
+            are_few: true,
+            bytes: 0,
+            step: space::step(length),
+        })
     }
-    let mut manifest = Vec::new();
-    content.take(length).read_to_end(&mut manifest)?;
-    Ok(manifest)
+
+    fn move_all(&mut self) -> Result<(), ContentError> {
+        let folder = self.folder.clone();
+        // When all bytes are in files, so are the empty files behind them.
+        if lock(self.file).moved() < self.length {
+            for (entry, start) in folder.entries_from(self.moved) {
+                let path = self.path.join(&entry.path);
+                self.move_file(entry, start, &path).map_err(|error| match error {
+                    MoveError::Written(error) => ContentError::file(&path)(error),
+                    MoveError::Content(error) => error,
+                })?;
+            }
+            self.end_step()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest of a file, whose bytes begin at `start` of the content.
+    fn move_file(&mut self, entry: &Entry, start: u64, path: &Path) -> Result<(), MoveError> {
+        self.make_parent(path)?;
+        let mut file = open_own(path)?;
+        let end = start + entry.length;
+        while self.moved < end {
+            let length = (end - self.moved).min(self.step - self.bytes);
+            file.seek(SeekFrom::Start(self.moved - start))?;
+            (&*self.content).seek(SeekFrom::Start(self.moved))?;
+            let copied = io::copy(&mut io::Read::take(&*self.content, length), &mut file)?;
+            if copied != length {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+            self.moved += length;
+            self.bytes += length;
+            if self.bytes >= self.step {
+                self.written.push(file.try_clone()?);
+                self.end_step()?;
+            }
+        }
+        if entry.executable {
+            let mode = file.metadata()?.permissions().mode();
+            // Execution for those who may read.
+            file.set_permissions(fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))?;
+        }
+        if self.written.len() < FEW {
+            self.written.push(file)
+        } else {
+            self.are_few = false
+        }
+        Ok(())
+    }
+
+    /// Makes the folder of a file. The next file is mostly in the same one.
+    fn make_parent(&mut self, path: &Path) -> io::Result<()> {
+        let Some(parent) = path.parent().filter(|parent| *parent != self.parent) else {
+            return Ok(());
+        };
+        fs::create_dir_all(parent)?;
+        parent.clone_into(&mut self.parent);
+        Ok(())
+    }
+
+    /// What was written is on the disk, and the sidecar says so; then the download no longer needs it.
+    fn end_step(&mut self) -> Result<(), ContentError> {
+        match self.are_few {
+            true => self.written.iter().try_for_each(File::sync_all),
+            false => syncfs(self.folder.handle()).map_err(io::Error::from),
+        }
+        .map_err(ContentError::file(&self.path))?;
+        self.written.clear();
+        (self.are_few, self.bytes) = (true, 0);
+        let mut partial = lock(self.file);
+        let from = partial.moved().max(self.folder.start());
+        partial.set_moved(self.moved)?;
+        if self.moved > from {
+            // Where that does not work, the folder takes twice its size.
+            let _ = space::give_back(&self.content, from, self.moved - from);
+        }
+        Ok(())
+    }
+
+    /// The folder gets its name.
+    fn complete(&mut self) -> Result<(), ContentError> {
+        let failed = ContentError::file(&self.path);
+        let mode = fs::Permissions::from_mode(0o777 & !umask());
+        self.folder
+            .handle()
+            .set_permissions(mode)
+            .and_then(|()| Ok(syncfs(self.folder.handle())?))
+            .map_err(failed)?;
+        match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
+            // Some file systems cannot refuse: then an empty folder of this name would be replaced.
+            Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(&self.target).is_err() => {
+                fs::rename(&self.path, &self.target).map_err(ContentError::file(&self.target))?;
+            }
+            Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => {
+                return Err(ContentError::Exists(self.target.clone()));
+            }
+            renamed => renamed.map_err(|error| ContentError::file(&self.target)(error.into()))?,
+        }
+        lock(self.file).is_unpacked()
+    }
 }
 
-fn write_file(content: &mut File, path: &Path, length: u64, executable: bool) -> io::Result<()> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+/// Why a file was not written.
+enum MoveError {
+    Written(io::Error),
+    Content(ContentError),
+}
+
+impl From<io::Error> for MoveError {
+    fn from(error: io::Error) -> Self {
+        Self::Written(error)
     }
-    let mut file = File::options().write(true).create_new(true).open(path)?;
-    if io::copy(&mut content.take(length), &mut file)? != length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+}
+
+impl From<ContentError> for MoveError {
+    fn from(error: ContentError) -> Self {
+        Self::Content(error)
     }
-    if executable {
-        let mode = file.metadata()?.permissions().mode();
-        // Execution for those who may read.
-        file.set_permissions(fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))?;
+}
+
+/// Makes the folder to unpack to, or takes the one of an earlier run. Others may not even look into it before it has its name, so that no
+/// path in it leads elsewhere.
+fn make_own_folder(path: &Path) -> Result<(), ContentError> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made.map_err(ContentError::file(path)),
     }
-    file.sync_all()
+    let metadata = fs::symlink_metadata(path).map_err(ContentError::file(path))?;
+    let is_own = metadata.is_dir() && metadata.uid() == geteuid().as_raw();
+    if !is_own || metadata.mode() & 0o022 != 0 {
+        return Err(ContentError::Foreign(path.to_owned()));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(ContentError::file(path))
+}
+
+/// The permissions that new files of this process do not get.
+fn umask() -> u32 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+fn lock(file: &Mutex<PartialFile>) -> MutexGuard<'_, PartialFile> {
+    file.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::content::manifest::Entry;
-
-    #[test]
-    fn a_folder_is_restored() {
-        let folder = tempfile::tempdir().unwrap();
-        let entry =
-            |path: &str, length, executable| Entry { path: path.into(), length, executable };
-        let entries = vec![entry("a/b", 3, true), entry("a/c", 0, false), entry("d", 2, false)];
-        let mut content = Manifest::new(entries).unwrap().encode();
-        content.extend_from_slice(b"onedd");
-        let (from, target) = (folder.path().join("content"), folder.path().join("out"));
-        fs::write(&from, &content).unwrap();
-        assert_eq!(unpack(&from, &target).unwrap(), 0);
-        assert_eq!(fs::read(target.join("a/b")).unwrap(), b"one");
-        assert_eq!(fs::read(target.join("d")).unwrap(), b"dd");
-        assert!(fs::metadata(target.join("a/b")).unwrap().permissions().mode() & 0o100 != 0);
-        assert!(matches!(unpack(&from, &target), Err(ContentError::Exists(_))));
-        // A folder with the name of an unfinished one may be of another program.
-        let (other, foreign) = (folder.path().join("new"), folder.path().join("new.unpacking"));
-        fs::create_dir(&foreign).unwrap();
-        fs::write(foreign.join("thesis"), "only copy").unwrap();
-        assert!(matches!(unpack(&from, &other), Err(ContentError::Exists(_))));
-        assert_eq!(fs::read(foreign.join("thesis")).unwrap(), b"only copy");
-        for wrong in [&content[..content.len() - 1], &content[..5], &[0xff; 20]] {
-            fs::write(&from, wrong).unwrap();
-            assert!(unpack(&from, &folder.path().join("other")).is_err());
-        }
-    }
-}
+mod tests;

@@ -87,6 +87,9 @@ pub enum GetError {
         "the connection to the coordinator was lost; what was received is kept, try again to resume"
     )]
     CoordinatorLost,
+    /// The task that gives the download its name was cut off.
+    #[error("it was not finished; what was received is kept, try again")]
+    Interrupted,
     /// The coordinator has sent many chunks that are not of the content.
     #[error(
         "the node sends what is not of this content: the ticket was altered, or what it shares has changed"

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use levada_core::Identity;
 use levada_session::Connection;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep_until;
 
 use super::events::{Event, GetError, Progress};
@@ -15,7 +15,7 @@ use super::links::{Link, Links};
 use super::meeting::{self, Network};
 use super::pairing::Pairing;
 use super::store::{Store, lock};
-use crate::content::{ContentError, PartialFile};
+use crate::content::{ContentError, PartialFile, finish};
 use crate::mode::{Mode, Peer};
 use crate::peer::Input;
 use crate::{Output, PeerId};
@@ -52,10 +52,12 @@ pub struct Got {
     pub received: HashMap<Option<Identity>, u64>,
     /// Bytes of chunks sent to peers.
     pub sent: u64,
+    /// Paths of a folder with replaced characters.
+    pub renamed: usize,
 }
 
 impl Get {
-    /// Receives all chunks, gives the file its name, and goes on providing chunks until `stop` resolves.
+    /// Receives all chunks, gives the file its name or unpacks the folder, and goes on providing chunks until `stop` resolves.
     ///
     /// # Errors
     /// [`GetError`]. What was received stays on disk.
@@ -129,17 +131,15 @@ impl Runner {
     ) -> Result<(), GetError> {
         self.handle(Input::Linked(PeerId::COORDINATOR));
         let mut stop = std::pin::pin!(stop);
-        let mut complete = false;
+        let mut finishing: Option<JoinHandle<_>> = None;
+        let (mut complete, mut accepts) = (false, true);
         loop {
-            if !complete && self.peer.is_complete() {
+            let has_all = self.peer.is_complete();
+            if has_all && !complete && finishing.is_none() {
                 let file = self.file.clone();
-                spawn_blocking(move || lock(&file).finish())
-                    .await
-                    .map_err(|_| GetError::CoordinatorLost)??;
-                complete = true;
-                self.report(Progress::Complete);
+                finishing = Some(spawn_blocking(move || finish(&file)));
             }
-            if !complete && !self.links.contains(PeerId::COORDINATOR) {
+            if !has_all && !self.links.contains(PeerId::COORDINATOR) {
                 return Err(match self.gave_up {
                     true => GetError::WrongContent,
                     false => GetError::CoordinatorLost,
@@ -155,16 +155,28 @@ impl Runner {
                     None => std::future::pending().await,
                 }
             };
+            let finished = async {
+                match &mut finishing {
+                    Some(running) => running.await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
+                finished = finished => {
+                    self.got.renamed = finished.map_err(|_| GetError::Interrupted)??;
+                    (complete, finishing) = (true, None);
+                    self.report(Progress::Complete);
+                }
                 event = inbox.recv() => if let Some(event) = event {
-                    self.happen(event, complete)?;
+                    self.happen(event)?;
                 },
                 () = timeout => {
                     self.peer.handle_timeout(self.start.elapsed());
                     self.settle();
                 }
-                connection = self.network.incoming.recv(), if self.tasks.len() < MOST_WAITING => match connection {
+                connection = self.network.incoming.recv(), if accepts && self.tasks.len() < MOST_WAITING => match connection {
                     Some(connection) => self.accept(connection),
+                    None if has_all => accepts = false,
                     None => return Err(GetError::CoordinatorLost),
                 },
                 Some(_) = self.tasks.join_next() => {}
@@ -173,7 +185,7 @@ impl Runner {
         }
     }
 
-    fn happen(&mut self, event: Event, complete: bool) -> Result<(), GetError> {
+    fn happen(&mut self, event: Event) -> Result<(), GetError> {
         match event {
             Event::Message(from, message) => self.handle(Input::Message(from, message)),
             Event::Chunk { from, index, bytes, stored, content: _ } => {
@@ -189,7 +201,7 @@ impl Runner {
                 if serial > 0 && !self.links.remove(peer, Some(serial)) {
                     return Ok(());
                 }
-                if peer == PeerId::COORDINATOR && !complete {
+                if peer == PeerId::COORDINATOR && !self.peer.is_complete() {
                     return Err(GetError::CoordinatorLost);
                 }
                 if !self.links.contains(peer) {
