@@ -23,6 +23,7 @@ mod node;
 mod notices;
 mod overrides;
 pub mod peer_network;
+mod permits;
 mod policy;
 mod provider;
 mod providing;
@@ -34,7 +35,6 @@ mod server;
 pub mod services;
 mod shares;
 pub mod store;
-mod turns;
 
 pub use check::check;
 pub use error::UpError;

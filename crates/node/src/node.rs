@@ -26,11 +26,11 @@ use crate::live::RunningSessions;
 use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
 use crate::notices::LogLimiter;
+use crate::permits::SourcePermits;
 use crate::policy::Policy;
 use crate::providing::Providing;
 use crate::services::Offered;
 use crate::store::Store;
-use crate::turns::Turns;
 
 /// How a run of the node ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub struct Node {
     /// Counts wrong secrets of invitations and tickets.
     pub(crate) attempts: Attempts,
     /// Of each source, so many exchanges of tickets run at a time.
-    pub(crate) exchanges: Turns,
+    pub(crate) exchanges: SourcePermits,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,
     /// Limits the operations of peers that have not proved a right.

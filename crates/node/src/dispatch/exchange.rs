@@ -22,8 +22,8 @@ impl RequestContext {
         let secret = secret_of("a ticket", exchange.secret)?;
         let hash = Ticket::hash(&secret);
         self.check_secret("ticket", &hash).await?;
-        let turn = self.node.exchanges.turn(self.slot.source).await;
-        let _turn = turn.ok_or_else(|| {
+        let permit = self.node.exchanges.permit(self.slot.source).await;
+        let _permit = permit.ok_or_else(|| {
             Refusal::new(Reason::Busy, "too many exchanges from this address at a time; try again")
         })?;
         let granted = self.on_store(move |context, store| context.exchange_hash(store, &hash));

@@ -27,9 +27,9 @@ use crate::http;
 use crate::limiter::Limiter;
 use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
+use crate::permits::SourcePermits;
 use crate::services::{self, Offered};
 use crate::store::Store;
-use crate::turns::Turns;
 use levada_client::Client;
 use levada_client::close_code;
 use levada_client::home::Home;
@@ -165,7 +165,7 @@ pub(super) fn assemble(
             config.limits.invitation_attempts,
             config.limits.invitation_attempts_total,
         ),
-        exchanges: Turns::new(EXCHANGES),
+        exchanges: SourcePermits::new(EXCHANGES),
         successions: Limiter::new(SUCCESSIONS.0, SUCCESSIONS.1, SUCCESSIONS_PERIOD),
         operations: Limiter::new(
             config.limits.operations,

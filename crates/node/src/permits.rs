@@ -1,4 +1,4 @@
-//! Turns of each source: so many at a time, and others wait.
+//! How much of something each source may do at a time; what is more waits.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,24 +8,24 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// The longest wait for a turn: less than a client waits for an answer.
+/// The longest wait for a permit: less than a client waits for an answer.
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
-/// Gives turns.
-pub(crate) struct Turns {
+/// Gives permits.
+pub(crate) struct SourcePermits {
     at_a_time: usize,
-    /// Only sources with a turn, or that wait for one; the others are removed as soon as one is added.
+    /// Only sources with a permit, or that wait for one; the others are removed as soon as one is added.
     sources: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
-impl Turns {
-    /// Each source has `at_a_time` turns.
+impl SourcePermits {
+    /// Each source has `at_a_time` permits.
     pub(crate) fn new(at_a_time: usize) -> Self {
         Self { at_a_time, sources: Mutex::default() }
     }
 
-    /// Waits for a turn of `source`, which lasts until the result is dropped. `None` after 20 s.
-    pub(crate) async fn turn(&self, source: IpAddr) -> Option<OwnedSemaphorePermit> {
+    /// Waits for a permit of `source`, which lasts until the result is dropped. `None` after 20 s.
+    pub(crate) async fn permit(&self, source: IpAddr) -> Option<OwnedSemaphorePermit> {
         timeout(MAX_WAIT, self.semaphore(source).acquire_owned()).await.ok()?.ok()
     }
 
@@ -46,24 +46,24 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_source_waits_for_its_own_turns_only() {
-        let turns = Turns::new(2);
+    async fn a_source_waits_for_its_own_permits_only() {
+        let permits = SourcePermits::new(2);
         let [one, two]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
-        let first = turns.turn(one).await.unwrap();
-        let _second = turns.turn(one).await.unwrap();
-        assert!(turns.turn(one).await.is_none());
-        assert!(turns.turn(two).await.is_some());
+        let first = permits.permit(one).await.unwrap();
+        let _second = permits.permit(one).await.unwrap();
+        assert!(permits.permit(one).await.is_none());
+        assert!(permits.permit(two).await.is_some());
         drop(first);
-        assert!(turns.turn(one).await.is_some());
-        assert_eq!(turns.sources.lock().unwrap().len(), 2);
+        assert!(permits.permit(one).await.is_some());
+        assert_eq!(permits.sources.lock().unwrap().len(), 2);
     }
 
     #[tokio::test]
-    async fn sources_without_a_turn_are_forgotten() {
-        let turns = Turns::new(1);
+    async fn sources_without_a_permit_are_forgotten() {
+        let permits = SourcePermits::new(1);
         for n in 0..1000 {
-            drop(turns.turn(IpAddr::V4(n.into())).await);
+            drop(permits.permit(IpAddr::V4(n.into())).await);
         }
-        assert_eq!(turns.sources.lock().unwrap().len(), 1);
+        assert_eq!(permits.sources.lock().unwrap().len(), 1);
     }
 }
