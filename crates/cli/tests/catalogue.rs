@@ -10,6 +10,7 @@ mod server;
 #[cfg(feature = "engine-tests")]
 mod shared;
 mod swarm;
+mod target;
 mod web;
 
 use std::fs;

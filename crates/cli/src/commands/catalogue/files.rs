@@ -1,7 +1,7 @@
 //! Reading of files on this machine, and their names.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -46,6 +46,26 @@ pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Refuses what is not a regular file: a package is renamed to its name, which would replace a device or a
+/// link, and to read a FIFO may block.
+///
+/// # Errors
+/// [`Failure`] 120 with what it is, and what to do.
+pub fn check_target(path: &Path) -> Result<(), Failure> {
+    let kind = match fs::symlink_metadata(path) {
+        Ok(found) => found.file_type(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Failure::file("read", path)(error)),
+    };
+    let (what, remedy) = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => ("a folder", "name a file in it"),
+        kind if kind.is_symlink() => ("a symbolic link", "remove it, or name the file it leads to"),
+        _ => ("not a regular file", "name another file, or one that does not exist"),
+    };
+    Err(Failure::local(format!("{} is {what}: {remedy}", path.display())))
 }
 
 /// The beginning of the name of an incomplete download. It contains the package's digest, so that only this package is resumed.

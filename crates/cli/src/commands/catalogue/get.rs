@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::at::At;
 use super::connection::CatalogueConnection;
-use super::files::{digest, partial_name};
+use super::files::{check_target, digest, partial_name};
 use super::object::{Wanted, describe};
 use super::swarm::{self, Peers, Transfer};
 use super::web::{self, WebCatalogue};
@@ -69,6 +69,9 @@ pub enum Origin<'a> {
 }
 
 pub async fn get(arguments: Get) -> Outcome {
+    if let Some(path) = &arguments.package {
+        check_target(path)?;
+    }
     let (found, transfer) = match arguments.web.open()? {
         Some(web) => find(&arguments, &mut Origin::Web(&web), None).await?,
         None => {
@@ -227,6 +230,7 @@ pub async fn fetch(
 }
 
 fn has_content(path: &Path, package: &Package) -> Result<bool, Failure> {
+    check_target(path)?;
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
