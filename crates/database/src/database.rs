@@ -26,15 +26,15 @@ pub struct Kind {
 
 impl Kind {
     /// The highest schema version that this build knows.
-    fn newest(&self) -> u32 {
+    pub(crate) fn newest(&self) -> u32 {
         u32::try_from(self.migrations.len()).unwrap_or(u32::MAX)
     }
 }
 
 /// An open database.
 pub struct Database {
-    path: PathBuf,
-    connection: Mutex<Connection>,
+    pub(crate) path: PathBuf,
+    pub(crate) connection: Mutex<Connection>,
 }
 
 impl Database {
@@ -44,7 +44,10 @@ impl Database {
     /// [`DatabaseError`] names the file and the fault; a file of another kind, or of a newer schema version,
     /// is not changed.
     pub fn open(path: &Path, kind: &Kind) -> Result<Self, DatabaseError> {
-        file::create_private(path).map_err(|error| DatabaseError::file(path, error))?;
+        let failed = |error| DatabaseError::file(path, error);
+        file::create_private(path).map_err(failed)?;
+        // SQLite would report an I/O error.
+        file::check_access(path, kind.exclusive).map_err(failed)?;
         Self::set_up(Connection::open_with_flags(path, FLAGS), path, kind)
     }
 
@@ -185,14 +188,14 @@ impl Database {
 }
 
 /// Without `SQLITE_OPEN_URI`, so that no path is parsed as a URI.
-const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
+pub(crate) const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_WRITE
     .union(OpenFlags::SQLITE_OPEN_CREATE)
     .union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
 /// How many prepared statements a connection caches: more than any of the databases uses.
 const STATEMENTS: usize = 64;
 
-fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
+pub(crate) fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
     connection.busy_timeout(kind.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
@@ -236,7 +239,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
 }
 
 /// As [`version`], in one transaction, so that a database that another process is creating is not read half.
-fn version_in_transaction(
+pub(crate) fn version_in_transaction(
     connection: &Connection,
     path: &Path,
     kind: &Kind,

@@ -6,6 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
+
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
@@ -80,11 +83,68 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// The error of a folder, device or FIFO in the place of a database.
+pub(crate) fn not_regular() -> io::Error {
+    io::Error::other("not a regular file")
+}
+
+/// Checks that this user may read a file; with `exclusive`, that they may also write to it and make others next to it, as
+/// SQLite does for a process that keeps the file.
+///
+/// # Errors
+/// [`io::ErrorKind::PermissionDenied`]. A read-only disk is no error here: SQLite reads a database there.
+pub(crate) fn check_access(path: &Path, exclusive: bool) -> io::Result<()> {
+    let checked = match exclusive {
+        true => access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)
+            .and_then(|()| access(path, Access::READ_OK | Access::WRITE_OK)),
+        false => access(path, Access::READ_OK),
+    };
+    match checked {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that this user could create the file `path` and the folders above it that are missing. Nothing is created.
+///
+/// # Errors
+/// The operating system's.
+pub fn check_creation(path: &Path) -> io::Result<()> {
+    let mut folder = folder_of(path);
+    loop {
+        match fs::metadata(folder) {
+            Ok(found) if found.is_dir() => break,
+            Ok(_) => return Err(Errno::NOTDIR.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => folder = folder_of(folder),
+            Err(error) => return Err(error),
+        }
+    }
+    access(folder, Access::WRITE_OK | Access::EXEC_OK)
+}
+
+/// Checks that `folder` is missing, or a folder in which this user can make files. Nothing is created.
+///
+/// # Errors
+/// The operating system's, as for the creation of the folder or of a file in it.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
+    match fs::metadata(folder) {
+        Ok(found) if found.is_dir() => access(folder, Access::WRITE_OK | Access::EXEC_OK),
+        Ok(_) => Err(Errno::EXIST.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Checks access as the effective user, with which files are opened.
+fn access(path: &Path, access: Access) -> io::Result<()> {
+    Ok(accessat(CWD, path, access, AtFlags::EACCESS)?)
+}
+
 /// Sets mode 0600 if the file allows more, as a copied file may.
 fn tighten(path: &Path) -> io::Result<()> {
     let metadata = fs::metadata(path)?;
     if !metadata.is_file() {
-        return Err(io::Error::other("not a regular file"));
+        return Err(not_regular());
     }
     if metadata.permissions().mode() & 0o077 == 0 {
         return Ok(());

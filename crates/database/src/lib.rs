@@ -3,6 +3,7 @@
 mod database;
 mod disk;
 mod error;
+mod examine;
 pub mod file;
 
 pub use database::{Database, Kind};

@@ -118,3 +118,67 @@ fn a_full_disk_has_its_own_error_and_loses_nothing() {
     add(&database, 2).unwrap();
     database.integrity_check().unwrap();
 }
+
+/// The names and contents of the files next to `path`.
+fn listing(path: &Path) -> Vec<(std::ffi::OsString, Vec<u8>)> {
+    let files = fs::read_dir(path.parent().unwrap()).unwrap().flatten();
+    let mut all: Vec<_> =
+        files.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_examination_changes_nothing() {
+    let (_folder, path) = test_path();
+    let log = path.with_extension("db-wal");
+    let database = Database::open(&path, &KIND).unwrap();
+    add(&database, 1).unwrap();
+    // As a killed process leaves them.
+    let killed = [fs::read(&path).unwrap(), fs::read(&log).unwrap()];
+    drop(database);
+    for with_log in [false, true] {
+        if with_log {
+            fs::write(&path, &killed[0]).unwrap();
+            fs::write(&log, &killed[1]).unwrap();
+        }
+        let before = listing(&path);
+        assert_eq!(before.len(), if with_log { 2 } else { 1 });
+        let shared = Kind { exclusive: false, ..KIND };
+        for kind in [&KIND, &shared] {
+            let (database, is_newest) = Database::examine(&path, kind).unwrap();
+            assert!(is_newest);
+            assert_eq!(count(&database), 1);
+            database.integrity_check().unwrap();
+            drop(database);
+            assert_eq!(listing(&path), before, "with a log: {with_log}");
+        }
+        const LATER: &[&str] = &[KIND.migrations[0], "CREATE TABLE b (x INTEGER) STRICT"];
+        let later = Kind { migrations: LATER, ..KIND };
+        assert!(!Database::examine(&path, &later).unwrap().1);
+        assert_eq!(listing(&path), before);
+    }
+    // The log counts: without it, the row is missing.
+    assert_eq!(count(&Database::open(&path, &KIND).unwrap()), 1);
+}
+
+#[test]
+fn an_examination_finds_what_prevents_an_opening() {
+    let (folder, path) = test_path();
+    drop(Database::open(&path, &KIND).unwrap());
+    let newer = Kind { migrations: &[], ..KIND };
+    assert!(matches!(Database::examine(&path, &newer), Err(DatabaseError::Newer { .. })));
+    let other = Kind { application_id: 1, ..KIND };
+    assert!(matches!(Database::examine(&path, &other), Err(DatabaseError::Foreign { .. })));
+    let odd = folder.path().join("a?b#c%d.db");
+    for (content, is_foreign) in [(vec![7; 8192], true), (Vec::new(), false)] {
+        fs::write(&odd, content).unwrap();
+        let found = Database::examine(&odd, &KIND);
+        assert_eq!(matches!(found, Err(DatabaseError::Foreign { .. })), is_foreign);
+        assert_eq!(found.is_ok(), !is_foreign);
+    }
+    let found = Database::examine(folder.path(), &KIND).map(drop).unwrap_err();
+    assert!(found.to_string().ends_with("not a regular file"), "{found}");
+    let missing = Database::examine(&folder.path().join("none"), &KIND).map(drop);
+    assert!(matches!(missing, Err(DatabaseError::File { .. })));
+}
