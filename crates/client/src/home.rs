@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub use error::HomeError;
 pub use key_file::load as read_key_file;
 pub use key_file::set_new_key_hook;
-pub use lock::Lock;
+pub use lock::{Held, Lock};
 pub use private::write_private;
 
 /// The environment variable for one folder of the configuration, state and runtime files of a home.
@@ -44,6 +44,23 @@ impl Home {
         let home = Self::locate(std::env::var_os(HOME_VARIABLE))?;
         home.prepare()?;
         Ok(home)
+    }
+
+    /// The home of this process as for [`Self::open`], without its folders: nothing is created.
+    ///
+    /// # Errors
+    /// [`HomeError`] if no home is known, or `LEVADA_HOME` is empty.
+    pub fn find() -> Result<Self, HomeError> {
+        Self::locate(std::env::var_os(HOME_VARIABLE))
+    }
+
+    /// Checks the folders that [`Self::open`] creates or uses. Nothing is created.
+    ///
+    /// # Errors
+    /// [`HomeError`] as for [`Self::open`].
+    pub fn check_folders(&self) -> Result<(), HomeError> {
+        private::check_folder(&self.state)?;
+        private::check_own_folder(&self.runtime)
     }
 
     /// The home under `folder`, as if `LEVADA_HOME` named it.
@@ -161,6 +178,14 @@ impl Home {
     /// [`HomeError::Locked`] if another process holds it.
     pub fn lock(&self) -> Result<Lock, HomeError> {
         lock::acquire(&self.lock_file(), &self.control_socket())
+    }
+
+    /// Takes this home's lock as [`Self::lock`] does, and leaves its file unchanged; `None` if no process has ever taken it.
+    ///
+    /// # Errors
+    /// As for [`Self::lock`].
+    pub fn hold(&self) -> Result<Option<Held>, HomeError> {
+        lock::hold(&self.lock_file())
     }
 
     /// The file of the staged key of an unfinished rotation.

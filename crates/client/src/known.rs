@@ -71,6 +71,16 @@ impl Known {
         Ok(Self { database: Database::open(path, &KNOWN)? })
     }
 
+    /// Opens the database at `path` to read it, and changes nothing on disk. Returns whether it has the newest schema: names of
+    /// an older one are read after a migration only.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn examine(path: &Path) -> Result<(Self, bool), StoreError> {
+        let (database, is_newest) = Database::examine(path, &KNOWN)?;
+        Ok((Self { database }, is_newest))
+    }
+
     /// The path of the file.
     pub fn path(&self) -> &Path {
         self.database.path()

@@ -38,6 +38,14 @@ pub enum HomeError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A folder, device or FIFO is in the place of the key file.
+    #[error(
+        "{path} is not a regular file: rename it, and restore the key from a backup if there was one"
+    )]
+    NotAFile {
+        /// The path of the key file.
+        path: PathBuf,
+    },
     /// The key file has no valid key.
     #[error(
         "{path} has no valid key ({reason}): restore it from a backup, or rename it to start with a new identity"

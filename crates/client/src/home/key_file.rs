@@ -1,9 +1,10 @@
 //! The file of a secret key: `lvkey1` and base32 of the seed, readable by its owner only.
 
 use levada_core::{Identity, SecretKey, SystemRandom, TextError, decode_text, encode_text};
-use std::fs::File;
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 use zeroize::Zeroizing;
@@ -48,12 +49,18 @@ pub(super) fn load_or_create(path: &Path) -> Result<SecretKey, HomeError> {
 /// # Errors
 /// [`HomeError`] if it cannot be read, other users can read it, or it has no valid key.
 pub fn load(path: &Path) -> Result<Option<SecretKey>, HomeError> {
-    let file = match File::open(path) {
+    // A FIFO without a writer would block.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(HomeError::io("read", path)(error)),
     };
-    let mode = file.metadata().map_err(HomeError::io("read", path))?.permissions().mode() & 0o777;
+    let metadata = file.metadata().map_err(HomeError::io("read", path))?;
+    if !metadata.is_file() {
+        return Err(HomeError::NotAFile { path: path.to_owned() });
+    }
+    let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(HomeError::KeyExposed { path: path.to_owned(), mode });
     }

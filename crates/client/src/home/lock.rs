@@ -18,6 +18,12 @@ pub struct Lock {
     file: File,
 }
 
+/// A home's lock for a command that only reads, released when dropped.
+#[derive(Debug)]
+pub struct Held {
+    _file: File,
+}
+
 impl Drop for Lock {
     fn drop(&mut self) {
         // Later commands must not try the socket of this process.
@@ -35,18 +41,35 @@ pub(super) fn acquire(path: &Path, socket: &Path) -> Result<Lock, HomeError> {
         .mode(0o600)
         .open(path)
         .map_err(HomeError::io("open", path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let process = read(&file).and_then(|(process, _)| process);
-            return Err(HomeError::Locked { path: path.to_owned(), process });
-        }
-        Err(error) => return Err(HomeError::io("lock", path)(error.into())),
-    }
+    lock(&file, path)?;
     let mut note = format!("{}\n", std::process::id()).into_bytes();
     note.extend_from_slice(socket.as_os_str().as_bytes());
     file.set_len(0).and_then(|()| file.write_all(&note)).map_err(HomeError::io("write", path))?;
     Ok(Lock { file })
+}
+
+/// Takes the lock if its file exists, and does not write to it.
+pub(super) fn hold(path: &Path) -> Result<Option<Held>, HomeError> {
+    // As for the lock itself, so that a file that cannot be written to is found.
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => {
+            lock(&file, path)?;
+            Ok(Some(Held { _file: file }))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(HomeError::io("open", path)(error)),
+    }
+}
+
+fn lock(file: &File, path: &Path) -> Result<(), HomeError> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let process = read(file).and_then(|(process, _)| process);
+            Err(HomeError::Locked { path: path.to_owned(), process })
+        }
+        Err(error) => Err(HomeError::io("lock", path)(error.into())),
+    }
 }
 
 /// The socket in the lock file: that of the process that holds the lock, or held it last and did not release it.

@@ -1,7 +1,9 @@
 //! Files and folders that only their owner may read. A crash leaves either the old or the new content.
 
+use levada_database::file;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -23,8 +25,31 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), HomeError> {
 /// have created it.
 pub(super) fn create_own_folder(path: &Path) -> Result<(), HomeError> {
     create_folder(path)?;
-    let refuse = |reason| Err(HomeError::Unsafe { path: path.to_owned(), reason });
     let folder = fs::symlink_metadata(path).map_err(HomeError::io("examine", path))?;
+    check_owner(path, &folder)
+}
+
+/// The error with which [`create_folder`] would fail; nothing is created.
+pub(super) fn check_folder(folder: &Path) -> Result<(), HomeError> {
+    let fail = || HomeError::io("create the folder", folder);
+    match fs::metadata(folder) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(fail()(Errno::EXIST.into())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            file::check_creation(folder).map_err(fail())
+        }
+        Err(error) => Err(fail()(error)),
+    }
+}
+
+/// The error with which [`create_own_folder`] would fail; nothing is created.
+pub(super) fn check_own_folder(path: &Path) -> Result<(), HomeError> {
+    check_folder(path)?;
+    fs::symlink_metadata(path).map_or(Ok(()), |folder| check_owner(path, &folder))
+}
+
+fn check_owner(path: &Path, folder: &Metadata) -> Result<(), HomeError> {
+    let refuse = |reason| Err(HomeError::Unsafe { path: path.to_owned(), reason });
     let user = rustix::process::geteuid().as_raw();
     if folder.is_symlink() {
         return refuse("it is a symbolic link");
