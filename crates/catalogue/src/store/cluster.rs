@@ -33,7 +33,8 @@ use std::time::Duration;
 use levada_core::{Digest, Identity, UnixTime};
 use tokio::sync::watch;
 
-use super::embedded::replica::{Author, DATABASE};
+use super::embedded::replica::{Author, DATABASE, REPLICA};
+use super::embedded::{Examined, Inner};
 use super::{
     AuditEntry, Blob, BlobWriter, Change, Collected, Finding, Hit, Lag, Outboard, Outcome,
     SearchCursor, Store, StoreError, Verified,
@@ -66,6 +67,15 @@ impl ClusterStore {
             opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         Ok(Self { cluster: Arc::new(cluster) })
+    }
+
+    /// Checks that [`Self::open`] can open or create the replica in `folder`, which no process has open, and changes nothing.
+    /// The engine is not contacted. `None` if there is no replica.
+    ///
+    /// # Errors
+    /// The [`StoreError`] with which [`Self::open`] would fail.
+    pub fn examine(folder: &Path) -> Result<Option<Examined>, StoreError> {
+        Inner::examine(folder, DATABASE, &REPLICA)
     }
 
     /// Whether there is a replica in `folder`.

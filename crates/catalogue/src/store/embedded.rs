@@ -9,6 +9,7 @@ mod audit;
 mod backup;
 mod blobs;
 mod collect;
+mod examine;
 mod feed;
 mod files;
 mod index;
@@ -44,6 +45,7 @@ pub(super) use publish::is_same;
 pub(super) use upload::Upload;
 
 pub use blobs::FOLDER as BLOBS;
+pub use examine::Examined;
 pub use files::{Files, NewFile, SyncAll};
 pub use inner::DATABASE;
 pub use options::{Disk, Options};
