@@ -7,6 +7,7 @@
 
 mod audit;
 mod end;
+mod examine;
 mod find;
 mod invitation;
 mod policy;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
+pub use examine::Examined;
 pub use find::Revocable;
 pub use invitation::{RedeemError, Redeemed};
 pub use policy::{DenialReason, PeerStatus};

@@ -45,6 +45,11 @@ impl Time {
         Ok(Self { highest: stored, stored, running: false })
     }
 
+    /// The highest time on disk.
+    pub fn stored(&self) -> UnixTime {
+        self.stored
+    }
+
     fn is_jump(&self, time: UnixTime) -> bool {
         self.running && time > self.highest.after(JUMP)
     }
