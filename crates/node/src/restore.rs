@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::catalogue;
 use crate::config::{Config, ConfigError};
 use crate::store::{Store, StoreError};
-use levada_client::home::Home;
+use levada_client::home::{Home, HomeError, read_key_file};
 use levada_client::known::Known;
 
 /// The key in an unpacked backup.
@@ -44,6 +44,9 @@ pub enum RestoreError {
     /// The catalogue of the backup is unusable, or could not be moved.
     #[error("cannot restore the catalogue: {0}")]
     Catalogue(#[from] levada_catalogue::store::StoreError),
+    /// The key of the backup is unusable.
+    #[error("cannot restore: {0}")]
+    Key(#[from] HomeError),
     /// The configuration of the backup is unusable.
     #[error("cannot restore: {0}")]
     Config(#[from] ConfigError),
@@ -79,6 +82,8 @@ pub fn finish_interrupted(home: &Home) -> Result<(), RestoreError> {
     if !pending.exists() {
         return Ok(());
     }
+    // What cannot be used must not replace what can.
+    check_interrupted(home)?;
     // Before the configuration is moved, which has the path of the catalogue.
     move_catalogue(&pending, home)?;
     move_database(&pending.join(NODE_DB), &home.node_db())?;
@@ -95,6 +100,30 @@ pub fn finish_interrupted(home: &Home) -> Result<(), RestoreError> {
     sync(home.state_folder())?;
     fs::remove_dir_all(&pending).map_err(at(&pending))?;
     sync(home.state_folder())
+}
+
+/// Whether a restore was interrupted after the backup was renamed into the home.
+pub fn is_interrupted(home: &Home) -> bool {
+    pending(home).exists()
+}
+
+/// Checks that the files of an interrupted restore can be used, and changes nothing.
+///
+/// # Errors
+/// [`RestoreError`] names the file.
+pub fn check_interrupted(home: &Home) -> Result<(), RestoreError> {
+    let pending = pending(home);
+    Config::load(&pending.join(CONFIG))?;
+    read_key_file(&pending.join(KEY))?;
+    let node_db = pending.join(NODE_DB);
+    if node_db.exists() {
+        Store::examine(&node_db)?;
+    }
+    let known_db = pending.join(KNOWN_DB);
+    if known_db.exists() {
+        Known::examine(&known_db)?;
+    }
+    Ok(())
 }
 
 fn pending(home: &Home) -> PathBuf {

@@ -5,7 +5,7 @@ use levada_capability::SessionId;
 use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
 
 use crate::store::Store;
-use levada_client::home::Home;
+use levada_client::home::{Home, HomeError};
 use levada_client::known::Known;
 
 use crate::error::UpError;
@@ -21,12 +21,12 @@ pub fn rotate(
     store: &Store,
     keep: &[SessionId],
 ) -> Result<(Identity, Identity), UpError> {
-    let old = home.key().map_err(UpError::of)?;
-    if let Some(new) = home.staged_key().map_err(UpError::of)? {
+    if let Some((old, new)) = interrupted(home)? {
         // An interrupted rotation: its new key may have been published, so it must not be replaced by another.
         complete(home, store, &old, &new, keep)?;
         return Ok((old.identity(), new.identity()));
     }
+    let old = home.key().map_err(UpError::of)?;
     let new = SecretKey::generate(&SystemRandom).map_err(UpError::of)?;
     home.stage_key(&new).map_err(UpError::of)?;
     complete(home, store, &old, &new, keep)?;
@@ -35,10 +35,42 @@ pub fn rotate(
 
 /// Completes an interrupted rotation.
 pub(crate) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
-    let Some(new) = home.staged_key().map_err(UpError::of)? else { return Ok(()) };
-    let old = home.key().map_err(UpError::of)?;
+    let Some((old, new)) = interrupted(home)? else { return Ok(()) };
     let store = Store::open(&home.node_db()).map_err(UpError::of)?;
     complete(home, &store, &old, &new, &[])
+}
+
+/// The old and the new key of an interrupted rotation.
+///
+/// # Errors
+/// [`UpError`] if a file has no usable key, or the rotation cannot be completed.
+pub(crate) fn interrupted(home: &Home) -> Result<Option<(SecretKey, SecretKey)>, UpError> {
+    let (staged, key) = (home.staged_key_file(), home.key_file());
+    let failed = |error| match error {
+        // The remedy in its text is for the key in use.
+        HomeError::KeyMalformed { path, reason } => UpError(format!(
+            "an interrupted rotation cannot be completed: {} has no valid key ({reason}): restore it from a backup, or \
+             remove it; this home then keeps its old key, which peers that already follow the rotation refuse",
+            path.display()
+        )),
+        error => UpError(format!("an interrupted rotation cannot be completed: {error}")),
+    };
+    let Some(new) = home.staged_key().map_err(failed)? else { return Ok(None) };
+    let no_key = || {
+        UpError(format!(
+            "an interrupted rotation cannot be completed: {} is missing; restore it from a backup",
+            key.display()
+        ))
+    };
+    let old = home.existing_key().map_err(UpError::of)?.ok_or_else(no_key)?;
+    if old.identity() == new.identity() {
+        return Err(UpError(format!(
+            "{} has the same key as {}, so that it is not left from a rotation: remove it",
+            staged.display(),
+            key.display()
+        )));
+    }
+    Ok(Some((old, new)))
 }
 
 fn complete(
