@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use levada_catalogue::store::cluster::ClusterStore;
-use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore};
+use levada_catalogue::store::embedded::{DATABASE, EmbeddedStore, Examined};
 use levada_catalogue::store::{Store, StoreError};
 use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
@@ -67,23 +67,42 @@ pub fn open(
     Ok(Arc::new(CatalogueHandle::new(store, clock)))
 }
 
-/// Opens the catalogue of a starting node: if the configuration enables it, a service needs it, or it exists already, because
-/// the verbs of this home can reach it only through the node.
+/// As [`open`], for a check: opens the database to read it, and changes nothing. `None` if it is missing.
+///
+/// # Errors
+/// [`StoreError`] as for [`open`]; the engine is not contacted.
+pub(crate) fn examine(home: &Home, config: &Config) -> Result<Option<Examined>, StoreError> {
+    let folder = folder(home, config);
+    match &config.catalogue.engine {
+        None => EmbeddedStore::examine(&folder),
+        Some(_) => ClusterStore::examine(&folder.join(REPLICA)),
+    }
+}
+
+/// Opens the catalogue of a starting node, if it is needed.
 pub(crate) fn open_if_needed(
     home: &Home,
     config: &Config,
     overrides: &Overrides,
     clock: Arc<dyn Clock>,
 ) -> Result<Option<Arc<CatalogueHandle>>, UpError> {
+    match is_needed(home, config, overrides) {
+        true => self::open(home, config, clock).map(Some).map_err(UpError::of),
+        false => Ok(None),
+    }
+}
+
+/// Whether a node has a catalogue: if the configuration enables it, a service needs it, or it exists already, because the
+/// verbs of this home can reach it only through the node.
+pub(crate) fn is_needed(home: &Home, config: &Config, overrides: &Overrides) -> bool {
     let exists = || folder(home, config).join(DATABASE).exists();
     // An unreadable file is reported when its service is built.
     let mut files = overrides.services.iter().filter_map(|file| ServiceSource::load(file).ok());
-    let mut is_needed =
+    let mut has_service =
         || config.services.iter().any(is_catalogue) || files.any(|one| is_catalogue(&one));
-    let wanted = match config.catalogue.wanted {
+    match config.catalogue.wanted {
         _ if overrides.only_catalogue => true,
         Some(wanted) => wanted,
-        None => exists() || is_needed(),
-    };
-    if wanted { self::open(home, config, clock).map(Some).map_err(UpError::of) } else { Ok(None) }
+        None => exists() || has_service(),
+    }
 }

@@ -1,6 +1,11 @@
 //! Checks a configuration as a start of the node does, and changes nothing. A start begins with it, and
 //! `levada doctor` and `levada up --check` are it: so they cannot differ.
 
+mod start;
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use levada_catalogue::store::NoStore;
@@ -15,7 +20,9 @@ use crate::config::{Config, ConfigError};
 use crate::error::UpError;
 use crate::http;
 use crate::overrides::Overrides;
-use crate::services;
+use crate::{ports, services};
+
+pub use start::{State, catalogue, database, lock, rotation, socket, start};
 
 /// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns what its services
 /// lack on this machine, which does not prevent a start.
@@ -37,6 +44,10 @@ pub fn check(
     let context = Context::without_client(Identity::from_bytes([1; 32]));
     let builder = services::Builder { registry: registry(catalogue), context };
     services::offered(config, overrides, &names.known, &builder).map_err(UpError::of)?;
+    let ports = ports::wanted(config, overrides);
+    if let Some((_, error)) = ports::repeated(&ports).find(|(port, _)| !port.is_of_forward()) {
+        return Err(error);
+    }
     if let Some(files) = overrides.http_tls.as_ref().or(config.http_tls.as_ref()) {
         http::Certificate::load(files)?;
     }
@@ -56,21 +67,47 @@ fn check_names(config: &Config, known: &Known) -> Result<(), ConfigError> {
     all.try_for_each(|one| one.identity(known).map(drop))
 }
 
-/// The pinned names of a home, or none in a folder that is removed again: a check creates nothing.
-struct Names {
-    known: Known,
+/// The pinned names of a home, which a check does not change.
+pub struct Names {
+    /// The names; none if the home has none.
+    pub known: Known,
+    /// Of a database that is missing or is migrated at the next start: it is opened as a copy.
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Names {
-    fn open(home: &Home) -> Result<Self, UpError> {
-        let (folder, file) = if home.known_db().exists() {
-            (None, home.known_db())
-        } else {
-            let folder = tempfile::tempdir().map_err(UpError::of)?;
-            let file = folder.path().join("known.db");
-            (Some(folder), file)
-        };
-        Ok(Self { known: Known::open(&file).map_err(UpError::of)?, _folder: folder })
+    /// Opens the names of `home` to read them.
+    ///
+    /// # Errors
+    /// [`UpError`] as for a start.
+    pub fn open(home: &Home) -> Result<Self, UpError> {
+        let file = home.known_db();
+        let exists = fs::exists(&file).unwrap_or(true);
+        if exists && let (known, true) = Known::examine(&file).map_err(UpError::of)? {
+            return Ok(Self { known, _folder: None });
+        }
+        let folder = tempfile::tempdir().map_err(UpError::of)?;
+        let copy = folder.path().join("known.db");
+        if exists {
+            for end in ["", "-wal"] {
+                copy_if_exists(&with_end(&file, end), &with_end(&copy, end))?;
+            }
+        }
+        Ok(Self { known: Known::open(&copy).map_err(UpError::of)?, _folder: Some(folder) })
+    }
+}
+
+fn with_end(path: &Path, end: &str) -> OsString {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name
+}
+
+fn copy_if_exists(from: &OsString, to: &OsString) -> Result<(), UpError> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(UpError(format!("{}: {error}", Path::new(from).display())))
+        }
+        _ => Ok(()),
     }
 }

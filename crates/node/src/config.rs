@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use levada_client::address;
-use reader::{Section, Value, read_file};
+use reader::{Section, Value};
 
 pub use catalogue::Catalogue;
 pub use duration::{DurationError, format_duration, parse_duration};
@@ -162,7 +162,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] if it cannot be read, or has an error.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        match read_file(file) {
+        match reader::read_regular_file(file) {
             Ok(text) => Self::parse(file, &text),
             Err(ConfigError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 Ok(Self::default())

@@ -25,7 +25,7 @@ const UDP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before it is tried again.
 const UDP_PAUSE: Duration = Duration::from_millis(50);
 /// The default port for HTTP.
-const HTTP_PORT: u16 = 5383;
+pub(crate) const HTTP_PORT: u16 = 5383;
 
 /// Binds the ports for everything encrypted. `previous` are the addresses of an earlier run in this process,
 /// which are bound again.
@@ -71,11 +71,7 @@ pub(crate) async fn bind_udp(
             }
         };
         let endpoint = socket.and_then(|socket| Endpoint::new(socket, options));
-        bound.push(endpoint.map_err(|error| {
-            UpError(format!(
-                "cannot listen on UDP at {address}: {error}; choose another port with --listen, or set `udp = false` in config.toml"
-            ))
-        })?);
+        bound.push(endpoint.map_err(failed_with_udp(*address))?);
     }
     Ok(bound)
 }
@@ -112,12 +108,7 @@ pub(crate) fn bind_middlebox(
     // `catalogue serve` serves only the catalogue.
     let Some(middlebox) = config.filter(|_| !overrides.only_catalogue) else { return Ok(None) };
     let address = middlebox.listen;
-    let failed = |error: io::Error| {
-        UpError(format!(
-            "cannot listen on {address} as a middlebox: {error}; change `middlebox.listen` in config.toml"
-        ))
-    };
-    bind_one(address).map(Some).map_err(failed)
+    bind_one(address).map(Some).map_err(failed_as_middlebox(address))
 }
 
 /// Binds all addresses of both families on the default port, or on a free port if that is taken.
@@ -141,7 +132,7 @@ fn default_port(notes: &mut Vec<String>) -> Result<Vec<TcpListener>, UpError> {
     Err(UpError("no port is free".into()))
 }
 
-fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
@@ -164,7 +155,28 @@ pub(crate) fn bind_one_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn failed<T: std::fmt::Display + ?Sized>(address: &T) -> impl FnOnce(io::Error) -> UpError {
+/// The error of the middlebox at `address`.
+pub(crate) fn failed_as_middlebox(address: SocketAddr) -> impl FnOnce(io::Error) -> UpError {
+    move |error| {
+        UpError(format!(
+            "cannot listen on {address} as a middlebox: {error}; change `middlebox.listen` in config.toml"
+        ))
+    }
+}
+
+/// The error of a UDP port.
+pub(crate) fn failed_with_udp(address: SocketAddr) -> impl FnOnce(io::Error) -> UpError {
+    move |error| {
+        UpError(format!(
+            "cannot listen on UDP at {address}: {error}; choose another port with --listen, or set `udp = false` in config.toml"
+        ))
+    }
+}
+
+/// The error of another port of TCP.
+pub(crate) fn failed<T: std::fmt::Display + ?Sized>(
+    address: &T,
+) -> impl FnOnce(io::Error) -> UpError + use<T> {
     let address = address.to_string();
     move |error| {
         let hint = match error.kind() {

@@ -1,6 +1,6 @@
 //! Reads a TOML document and records the position of each value for error messages.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,18 @@ use super::ConfigError;
 
 /// The maximum size of a configuration or service file, in bytes.
 pub const MAX_FILE: u64 = 1024 * 1024;
+
+/// As [`read_file`], for a regular file: a FIFO without a writer would block every start.
+pub(super) fn read_regular_file(file: &Path) -> Result<String, ConfigError> {
+    match fs::metadata(file) {
+        // The error of a folder is that of reading it.
+        Ok(found) if !found.is_file() && !found.is_dir() => {
+            let source = io::Error::other("not a regular file");
+            Err(ConfigError::Io { file: file.to_owned(), source })
+        }
+        _ => read_file(file),
+    }
+}
 
 /// Reads a file of at most [`MAX_FILE`] bytes.
 pub(super) fn read_file(file: &Path) -> Result<String, ConfigError> {
