@@ -180,10 +180,12 @@ impl LogOutput {
 }
 
 impl Write for LogOutput {
-    /// Expects whole lines, as the log writes them.
+    /// Expects whole lines, as the log writes them. An error is dropped with its line: the log would report it on standard
+    /// error, too, and panic there after its reader has ended, which would end the node.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let shown = self.shown(&String::from_utf8_lossy(line));
-        io::stderr().lock().write_all(shown.as_bytes()).map(|()| line.len())
+        let _ = io::stderr().lock().write_all(shown.as_bytes());
+        Ok(line.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

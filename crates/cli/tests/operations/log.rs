@@ -1,5 +1,7 @@
 //! The log of a node at the level `info`.
 
+use std::process::Stdio;
+
 use crate::support::{Home, Node, eventually};
 use serde_json::Value;
 
@@ -38,4 +40,18 @@ fn the_log_has_a_line_for_the_start_and_one_for_the_stop_with_its_reason() {
     node.signal("TERM");
     crate::support::exit_code(&mut node.child);
     assert_eq!(line_of(&node, "the node is stopping")["reason"], "SIGTERM");
+}
+
+#[test]
+fn a_node_serves_after_the_reader_of_its_log_has_ended() {
+    let home = Home::new();
+    let mut command = home.command(super::UP.split_whitespace());
+    let mut node = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the node answers", || home.run("status").code == 0);
+    drop(node.stderr.take());
+    // Each operation writes a line.
+    home.run("run well/clock").ok();
+    home.run("run well/clock").ok();
+    home.run("stop").ok();
+    assert_eq!(node.wait().unwrap().code(), Some(0));
 }
