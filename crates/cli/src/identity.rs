@@ -42,7 +42,14 @@ pub fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>,
     if list.is_empty() {
         return Ok(Vec::new());
     }
-    let known = Known::open(&home.known_db())?;
+    identities_in(&Known::open(&home.known_db())?, list)
+}
+
+/// As [`identities`], with the names in `known`.
+///
+/// # Errors
+/// As for [`IdentityOrName::identity`].
+pub fn identities_in(known: &Known, list: &[IdentityOrName]) -> Result<Vec<Identity>, Failure> {
     list.iter().map(|one| Ok(known.identity_of(&one.0)?)).collect()
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use levada_node::config::LogFormat;
+use levada_node::config::{Config, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
@@ -20,10 +20,10 @@ const VERBOSE: [&str; 2] = [
 /// # Errors
 /// [`Failure`] 120 for a filter that cannot be read.
 pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failure> {
-    let variable = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());
-    let filter = variable.unwrap_or_else(|| filter_for(verbose, standard).to_owned());
-    let filter = EnvFilter::try_new(&filter)
-        .map_err(|error| Failure::local(format!("`{filter}` is no filter for the log: {error}")))?;
+    let filter = match variable() {
+        Some(filter) => parse(&filter, "RUST_LOG")?,
+        None => parse(filter_for(verbose, standard), "the log")?,
+    };
     let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     let started = match format {
@@ -35,9 +35,57 @@ pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failu
     started.map_err(Failure::local)
 }
 
+/// Starts the log of a node, with the filter and the format of its configuration.
+///
+/// # Errors
+/// As for [`check`].
+pub fn start_of_node(verbose: u8, config: &Config) -> Result<(), Failure> {
+    check(verbose, config)?;
+    start(verbose, &without_libraries(&config.log), config.log_format)
+}
+
+/// Checks the filter with which [`start_of_node`] would start the log.
+///
+/// # Errors
+/// [`Failure`] 120 for a filter that cannot be read; it names its place.
+pub fn check(verbose: u8, config: &Config) -> Result<(), Failure> {
+    match variable() {
+        Some(_) => check_variable(),
+        None if verbose == 0 => check_configured(config),
+        None => Ok(()),
+    }
+}
+
+/// Checks the filter of a configuration.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_configured(config: &Config) -> Result<(), Failure> {
+    parse(&config.log, "`log` in config.toml").map(drop)
+}
+
+/// Checks the filter in the environment, if there is one.
+///
+/// # Errors
+/// As for [`check`].
+pub fn check_variable() -> Result<(), Failure> {
+    variable().map_or(Ok(()), |filter| parse(&filter, "RUST_LOG").map(drop))
+}
+
+fn variable() -> Option<String> {
+    std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty())
+}
+
+fn parse(filter: &str, place: &str) -> Result<EnvFilter, Failure> {
+    EnvFilter::try_new(filter).map_err(|error| {
+        let form = "expected one such as \"info\" or \"levada_node=debug\"";
+        Failure::local(format!("{place}: `{filter}` is no filter for the log: {error}; {form}"))
+    })
+}
+
 /// The filter of a configuration, without lines of the client of NATS: it repeats each failed attempt to connect,
 /// which the catalogue reports itself.
-pub fn without_libraries(filter: &str) -> String {
+fn without_libraries(filter: &str) -> String {
     format!("async_nats=off,{filter}")
 }
 

@@ -1,7 +1,9 @@
 //! Operating a node: signals, readiness, locks, ports, disks, and `levada doctor`.
 
 mod doctor;
+mod files;
 mod log;
+mod start;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -34,28 +34,29 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let home = match Home::open() {
+    let home = match Home::find() {
         Ok(home) => home,
         Err(error) => return finish(arguments.json, vec![Check::wrong("home", error, "")]),
     };
-    let (mut node, check) = Node::find(&home).await;
+    let (mut node, mut check) = Node::find(&home).await;
+    let mut accepted = None;
     if arguments.accept_clock {
-        accept_clock(&home, &node).await?;
-        if matches!(node, Node::Runs(_)) {
-            // The status from before has the old state of the clock.
-            node = Node::find(&home).await.0;
-        }
+        accepted = accept_clock(&home, node).await.err();
+        // The status from before has the old state of the clock.
+        (node, check) = Node::find(&home).await;
     }
     let config = Config::load(&home.config_file());
     let (configuration, missing) = checks::config(&home, &config);
     let mut checks =
         vec![checks::home(&home), checks::disk(&home), checks::key(&home), configuration, check];
-    let config = config.unwrap_or_default();
+    checks.extend(checks::interrupted(&home));
     checks.extend(checks::services(missing));
-    checks.extend(checks::ports(&config, &node));
-    checks.push(checks::multicast(&config, &node).await);
-    checks.push(checks::open_files(&config));
+    match &config {
+        Ok(config) => checks.extend(configured(&home, config, &node).await),
+        Err(_) => checks.extend(checks::not_checked(&["log", "ports", "multicast", "open files"])),
+    }
     checks.push(checks::clock(&home, &node));
+    checks.extend(accepted.map(|error| checks::not_accepted(&error)));
     checks.push(checks::node_database(&home, &node).await);
     checks.push(checks::known_database(&home));
     checks.extend(checks::forwards(&node));
@@ -64,19 +65,33 @@ pub async fn run(arguments: Arguments) -> Outcome {
     finish(arguments.json, checks)
 }
 
+/// The checks of what a valid configuration names.
+async fn configured(home: &Home, config: &Config, node: &Node) -> Vec<Check> {
+    let mut checks = checks::log(config);
+    checks.extend(checks::ports(config, node));
+    checks.push(checks::multicast(config, node).await);
+    checks.push(checks::open_files(config));
+    checks.extend(checks::catalogue(home, config, node));
+    checks
+}
+
 fn finish(json: bool, checks: Vec<Check>) -> Outcome {
     let report = Report(checks);
     report.print(json)?;
     Ok(if report.is_healthy() { 0 } else { NO })
 }
 
-async fn accept_clock(home: &Home, node: &Node) -> Result<(), Failure> {
+/// Accepts the clock, in the running node or in the home's database, which is then locked.
+async fn accept_clock(home: &Home, node: Node) -> Result<(), Failure> {
     match node {
         Node::Runs(_) => drop(control::call(home, &Request::AcceptClock).await?),
-        Node::Absent { .. } => Store::open(&home.node_db())?.accept_clock(SystemClock.now())?,
-        Node::Broken => {
-            return Err(Failure::local("the clock was not accepted: the node does not answer"));
+        Node::Absent { held } => {
+            drop(held);
+            let home = Home::open()?;
+            let _lock = home.lock()?;
+            Store::open(&home.node_db())?.accept_clock(SystemClock.now())?;
         }
+        Node::Broken => return Err(Failure::local("the node does not answer")),
     }
     output::note(format_args!("the clock is accepted: {}", output::time(SystemClock.now())));
     Ok(())

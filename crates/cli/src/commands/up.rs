@@ -1,15 +1,17 @@
 //! `levada up`: runs a node.
 
 use crate::failure::{Failure, Outcome};
-use crate::identity::{IdentityOrName, identities};
+use crate::identity::{IdentityOrName, identities, identities_in};
 use crate::log;
 use clap::Args;
 use levada_client::address::advertised;
 use levada_client::home::Home;
-use levada_core::shell_word;
-use levada_node::Overrides;
+use levada_core::{Identity, shell_word};
+use levada_node::check::{self, Names, State};
 use levada_node::config::{Config, TlsFiles, check_name};
+use levada_node::control::{self, ControlError, Request};
 use levada_node::running::{self, Announcement};
+use levada_node::{Overrides, ports};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +64,7 @@ pub struct Arguments {
     #[arg(long)]
     demo: bool,
 
-    /// Check the configuration and these options as a start does, and change nothing
+    /// Check the configuration, these options, the files of the home and the ports as a start does, and change nothing
     #[arg(long)]
     check: bool,
 
@@ -72,31 +74,50 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
-    let home = Home::open()?;
-    let overrides = Overrides {
-        name: arguments.name,
-        listen: arguments.listen,
-        advertise: arguments.advertise,
-        udp: false,
-        http: arguments.http,
-        allow: identities(&home, &arguments.allow)?,
-        http_tls: tls_files(arguments.tls_cert, arguments.tls_key)?,
-        services: absolute(arguments.service)?,
-        demo: arguments.demo,
-        no_announce: arguments.no_announce,
-        only_catalogue: false,
-    };
     if arguments.check {
-        return check(&home, &overrides);
+        return check(arguments, verbose).await;
     }
-    serve(overrides, verbose).await
+    let allow = identities(&Home::open()?, &arguments.allow)?;
+    serve(arguments.overrides(allow)?, verbose).await
 }
 
-/// Checks the configuration without a start.
-fn check(home: &Home, overrides: &Overrides) -> Outcome {
+impl Arguments {
+    fn overrides(self, allow: Vec<Identity>) -> Result<Overrides, Failure> {
+        Ok(Overrides {
+            name: self.name,
+            listen: self.listen,
+            advertise: self.advertise,
+            udp: false,
+            http: self.http,
+            allow,
+            http_tls: tls_files(self.tls_cert, self.tls_key)?,
+            services: absolute(self.service)?,
+            demo: self.demo,
+            no_announce: self.no_announce,
+            only_catalogue: false,
+        })
+    }
+}
+
+/// Checks a start without one, also while a node of this home runs: for its next start.
+async fn check(arguments: Arguments, verbose: u8) -> Outcome {
+    let home = Home::find()?;
+    home.check_folders()?;
     let config = Config::load(&home.config_file())?;
-    for missing in levada_node::check(home, &config, overrides)? {
-        crate::output::note(format_args!("note: {missing}"));
+    log::check(verbose, &config)?;
+    let allow = match arguments.allow.as_slice() {
+        [] => Vec::new(),
+        list => identities_in(&Names::open(&home)?.known, list)?,
+    };
+    let overrides = arguments.overrides(allow)?;
+    let own = match control::call(&home, &Request::Status).await {
+        Ok(status) => Some(ports::of_running(&status)),
+        Err(ControlError::NotRunning) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let state = own.as_deref().map_or(State::Absent, State::Runs);
+    for note in check::start(&home, &config, &overrides, state)? {
+        crate::output::note(format_args!("note: {note}"));
     }
     crate::output::data("the configuration is valid")?;
     Ok(0)
@@ -106,7 +127,7 @@ fn check(home: &Home, overrides: &Overrides) -> Outcome {
 pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let config = Config::load(&home.config_file())?;
-    log::start(verbose, &log::without_libraries(&config.log), config.log_format)?;
+    log::start_of_node(verbose, &config)?;
     running::up(&home, &overrides, announce).await?;
     Ok(0)
 }

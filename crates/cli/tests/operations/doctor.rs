@@ -12,7 +12,7 @@ const UP: &str = "up --name well --listen 127.0.0.1:0 --http 127.0.0.1:0";
 const USER: u32 = 65_534;
 
 /// Runs a verb as a user to whom permissions apply, which they do not to root.
-fn without_privileges(home: &Home, line: &str) -> Ran {
+pub fn without_privileges(home: &Home, line: &str) -> Ran {
     let mut command = home.command(line.split_whitespace());
     if rustix::process::geteuid().is_root() {
         for file in fs::read_dir(home.path()).unwrap() {
@@ -25,7 +25,7 @@ fn without_privileges(home: &Home, line: &str) -> Ran {
 }
 
 /// The lines of one check, with their remedies.
-fn check(ran: &Ran, name: &str) -> String {
+pub fn check(ran: &Ran, name: &str) -> String {
     let mut lines = ran.stdout.lines().skip_while(|line| !line.contains(&format!(" {name}: ")));
     let first = lines.next().unwrap_or_default().to_owned();
     let remedy = lines.next().filter(|line| line.starts_with("       remedy"));

@@ -5,20 +5,21 @@ mod home;
 mod network;
 pub mod permission;
 
-pub use catalogue::engine;
-pub use home::{disk, home, key};
+pub use catalogue::{catalogue, engine};
+pub use home::{disk, home, interrupted, key};
 pub use network::{multicast, ports};
 
 use super::node::Node;
 use super::report::Check;
-use crate::output;
+use crate::failure::Failure;
+use crate::{log, output};
 use levada_client::home::Home;
 use levada_client::known::Known;
 use levada_core::{Clock, SystemClock, UnixTime, shell_word};
 use levada_node::config::{Config, ConfigError};
 use levada_node::control::{self, Request};
-use levada_node::store::{Store, StoreError};
-use levada_node::{Overrides, UpError};
+use levada_node::store::StoreError;
+use levada_node::{Overrides, UpError, check};
 use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub fn config(
         return (Check::wrong(name, missing.text, missing.remedy), None);
     }
     let checked = match config {
-        Ok(config) => levada_node::check(home, config, &Overrides::default()),
+        Ok(config) => check(home, config, &Overrides::default()),
         Err(error) => Err(UpError(error.to_string())),
     };
     match checked {
@@ -82,6 +83,30 @@ pub fn services(missing: Option<Vec<ConfigError>>) -> Vec<Check> {
         checks.push(Check::fine(name, "all programs and folders exist"));
     }
     checks
+}
+
+/// The checks of what a configuration names, which has an error.
+pub fn not_checked(names: &[&'static str]) -> impl Iterator<Item = Check> {
+    names.iter().map(|name| Check::note(name, "not checked: see the configuration", ""))
+}
+
+/// The filters of the log can be read: of the configuration, and in the environment of this command.
+pub fn log(config: &Config) -> Vec<Check> {
+    let name = "log";
+    let configured = log::check_configured(config).err().map(|error| {
+        let remedy = "correct that line; `levada up` does not start before, unless -v or RUST_LOG \
+                      replaces it";
+        Check::wrong(name, error.text(), remedy)
+    });
+    let variable = log::check_variable().err().map(|error| {
+        let remedy = "correct it, or `unset RUST_LOG`; `levada up` does not start with it";
+        Check::wrong(name, error.text(), remedy)
+    });
+    let wrong: Vec<_> = configured.into_iter().chain(variable).collect();
+    match wrong.is_empty() {
+        true => vec![Check::fine(name, format!("filter `{}`", output::plain(&config.log)))],
+        false => wrong,
+    }
 }
 
 /// The limit of open files suffices.
@@ -127,12 +152,13 @@ pub fn clock(home: &Home, node: &Node) -> Check {
 
 /// The time in the database; the caller holds the home's lock.
 fn stored_time(home: &Home) -> Result<Option<UnixTime>, StoreError> {
-    if !home.node_db().exists() {
-        return Ok(None);
-    }
-    let store = Store::open(&home.node_db())?;
-    // The result is the later of the argument and the stored time.
-    Ok(Some(store.now_at_least(UnixTime(0))?.time))
+    Ok(check::database(home)?.map(|database| database.time()))
+}
+
+/// The clock was not accepted.
+pub fn not_accepted(error: &Failure) -> Check {
+    let remedy = "correct what the other checks report, then `levada doctor --accept-clock` again";
+    Check::wrong("clock", format!("not accepted: {}", error.text()), remedy)
 }
 
 /// The node's database is intact.
@@ -155,10 +181,11 @@ pub async fn node_database(home: &Home, node: &Node) -> Check {
         Node::Absent { .. } if !home.node_db().exists() => {
             Check::fine(name, "none yet; the first `levada up` creates it")
         }
-        Node::Absent { .. } => {
-            database(name, &remedy, || Store::open(&home.node_db())?.integrity_check())
-        }
-        Node::Broken => Check::note(name, "not checked: another process uses it", ""),
+        Node::Absent { .. } => database(name, &remedy, || match check::database(home)? {
+            Some(database) => database.integrity_check(),
+            None => Ok(()),
+        }),
+        Node::Broken => Check::note(name, "not checked: see the node", ""),
     }
 }
 
@@ -176,7 +203,7 @@ pub fn known_database(home: &Home) -> Check {
         copy_first(home),
         shell_word(&home.known_db().display().to_string())
     );
-    database("names", &remedy, || Known::open(&home.known_db())?.integrity_check())
+    database("names", &remedy, || Known::examine(&home.known_db())?.0.integrity_check())
 }
 
 /// The command that keeps the present state, before another one replaces it.

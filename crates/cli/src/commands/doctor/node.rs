@@ -1,6 +1,8 @@
 //! The node of this home.
 
-use levada_client::home::{Home, HomeError, Lock};
+use levada_client::home::{Held, Home, HomeError};
+use levada_core::shell_word;
+use levada_node::UpError;
 use levada_node::control::{self, ControlError, Request};
 use serde_json::Value;
 
@@ -11,8 +13,8 @@ use super::report::Check;
 pub enum Node {
     /// It answers, with its status.
     Runs(Value),
-    /// No node runs; none can start while the lock is held.
-    Absent { _lock: Lock },
+    /// No node runs; none can start while the lock is held. Its file is missing in a home without a node.
+    Absent { held: Option<Held> },
     /// A process holds the lock and does not answer, or the lock cannot be taken.
     Broken,
 }
@@ -34,24 +36,43 @@ impl Node {
     }
 
     fn without_socket(home: &Home) -> (Self, Check) {
-        match home.lock() {
-            Ok(lock) if home.control_socket().exists() => {
+        match levada_node::check::lock(home) {
+            Ok(held) => (Self::Absent { held }, Self::socket(home)),
+            Err(error) => (Self::Broken, Self::without_lock(home, &error)),
+        }
+    }
+
+    /// What is left of the socket of an earlier node.
+    fn socket(home: &Home) -> Check {
+        let socket = home.control_socket();
+        match levada_node::check::socket(home) {
+            Err(error) => {
+                let path = shell_word(&socket.display().to_string()).into_owned();
+                let remedy = format!(
+                    "`mv {path} {path}.other`, if it exists; this user must be able to write to its folder"
+                );
+                Check::wrong("node", error, remedy)
+            }
+            Ok(()) if socket.exists() => {
                 let text = "not running; it was killed, and its socket still exists";
-                (
-                    Self::Absent { _lock: lock },
-                    Check::note("node", text, "the next `levada up` replaces it"),
-                )
+                Check::note("node", text, "the next `levada up` replaces it")
             }
-            Ok(lock) => (Self::Absent { _lock: lock }, Check::fine("node", "not running")),
-            Err(HomeError::Locked { process: Some(process), .. }) => {
-                let text = format!("process {process} holds the lock and does not answer");
-                let remedy = format!("wait a moment if it is starting; else `kill {process}`");
-                (Self::Broken, Check::wrong("node", text, remedy))
+            Ok(()) => Check::fine("node", "not running"),
+        }
+    }
+
+    fn without_lock(home: &Home, error: &UpError) -> Check {
+        if let Err(HomeError::Locked { process: Some(process), .. }) = home.hold() {
+            let text = format!("process {process} holds the lock and does not answer");
+            let remedy = format!("wait a moment if it is starting; else `kill {process}`");
+            return Check::wrong("node", text, remedy);
+        }
+        match permission::to_use(&home.lock_file()) {
+            Some(missing) => Check::wrong("node", missing.text, missing.remedy),
+            None => {
+                let path = shell_word(&home.lock_file().display().to_string()).into_owned();
+                Check::wrong("node", error, format!("`mv {path} {path}.other`, if it exists"))
             }
-            Err(error) => match permission::to_use(&home.lock_file()) {
-                Some(missing) => (Self::Broken, Check::wrong("node", missing.text, missing.remedy)),
-                None => (Self::Broken, Check::wrong("node", error, "")),
-            },
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Checks of the home: its folder, its disk and its key.
 
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use levada_client::home::Home;
+use levada_client::home::{Home, HomeError};
 use levada_core::shell_word;
 use levada_node::store::DiskState;
+use levada_node::{check, restore};
 
 use super::permission;
 use crate::commands::doctor::report::Check;
@@ -18,11 +20,31 @@ const MOST_FILES: usize = 1000;
 pub fn home(home: &Home) -> Check {
     let folder = home.state_folder();
     let shown = folder.display();
+    let quoted = shell_word(&folder.display().to_string()).into_owned();
+    if let Err(error) = home.check_folders() {
+        let remedy = match &error {
+            HomeError::Io { path, .. } => format!(
+                "{} must be a folder of this user, or one that they can create; or set LEVADA_HOME to another folder",
+                output::plain(&path.display().to_string())
+            ),
+            // The text has the remedy.
+            _ => String::new(),
+        };
+        return Check::wrong("home", error, remedy);
+    }
     let found = match std::fs::metadata(folder) {
         Ok(found) => found,
-        Err(error) => return Check::wrong("home", format!("{shown}: {error}"), ""),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Check::fine(
+                "home",
+                format!("{shown} does not exist yet; it is made on first use"),
+            );
+        }
+        Err(error) => {
+            let remedy = "set LEVADA_HOME to a folder that this user can read";
+            return Check::wrong("home", format!("{shown}: {error}"), remedy);
+        }
     };
-    let quoted = shell_word(&folder.display().to_string()).into_owned();
     // The folder's owner is the user that the node runs as, so the remedy gives files to that user, not to the caller.
     if let Some(name) = owned_by_another(folder, found.uid()) {
         let text = format!("{shown} belongs to another user than {name} in it");
@@ -89,7 +111,48 @@ pub fn key(home: &Home) -> Check {
         // The text of an exposed or malformed key has its own remedy.
         Err(error) => match permission::to_read(&home.key_file()) {
             Some(missing) => Check::wrong("key", missing.text, missing.remedy),
-            None => Check::wrong("key", error, ""),
+            None => Check::wrong("key", &error, remedy(&error)),
+        },
+    }
+}
+
+/// The remedy for an error whose text has none.
+fn remedy(error: &HomeError) -> &'static str {
+    match error {
+        HomeError::Io { .. } => "make it a regular file that this user can read",
+        _ => "",
+    }
+}
+
+/// A rotation or a restore that was interrupted can be completed. `None` if there is neither.
+pub fn interrupted(home: &Home) -> Option<Check> {
+    if restore::is_interrupted(home) {
+        let name = "restore";
+        let remedy = "`levada up` completes it; it replaces the identity, the configuration and the databases";
+        return Some(match restore::check_interrupted(home) {
+            Ok(()) => Check::note(name, "an interrupted restore", remedy),
+            Err(error) => {
+                let folder = home.state_folder().join("restore.pending").display().to_string();
+                let folder = shell_word(&folder).into_owned();
+                let remedy = format!(
+                    "correct that; or `mv {folder} {folder}.other`, and restore the backup again"
+                );
+                Check::wrong(name, format!("an interrupted restore: {error}"), remedy)
+            }
+        });
+    }
+    let name = "rotation";
+    match check::rotation(home) {
+        Ok(false) => None,
+        Ok(true) => {
+            let text = "an interrupted rotation of the key";
+            let remedy = "`levada up` or `levada id rotate` completes it";
+            Some(Check::note(name, text, remedy))
+        }
+        Err(error) => match permission::to_read(&home.staged_key_file()) {
+            Some(missing) => Some(Check::wrong(name, missing.text, missing.remedy)),
+            // The text has its remedy.
+            None => Some(Check::wrong(name, error, "")),
         },
     }
 }

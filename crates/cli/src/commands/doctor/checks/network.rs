@@ -1,63 +1,89 @@
 //! Checks of the ports and of multicast.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use levada_core::Identity;
-use levada_node::config::{Config, Http};
+use levada_node::Overrides;
+use levada_node::config::Config;
+use levada_node::ports::{self, Port};
+use serde_json::Value;
 
 use crate::commands::doctor::node::Node;
 use crate::commands::doctor::report::Check;
 use crate::output;
 
-const PORT: u16 = 5382;
-const HTTP_PORT: u16 = 5383;
-
-/// The ports are free, or used by the node of this home.
+/// The ports are free, or used by the node of this home. All are bound at the same time, as a start does.
 pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
-    if let Node::Runs(status) = node {
-        let list = status["listening"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let list: Vec<&str> = list.iter().filter_map(|address| address.as_str()).collect();
-        let mut checks =
-            vec![Check::fine("ports", format!("the node listens on {}", list.join(", ")))];
-        if let Some(address) = status["middlebox"]["listening"].as_str() {
-            checks.push(Check::fine("ports", format!("its middlebox listens on {address}")));
+    let (mut checks, own) = match node {
+        Node::Runs(status) => (running(status), ports::of_running(status)),
+        _ => (Vec::new(), Vec::new()),
+    };
+    let wanted = ports::wanted(config, &Overrides::default());
+    let repeated: Vec<_> = ports::repeated(&wanted).collect();
+    let mut bound = Vec::new();
+    for port in &wanted {
+        if own.iter().any(|own| ports::overlap(*own, port.address)) {
+            continue;
         }
-        return checks;
-    }
-    let mut checks = Vec::new();
-    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-    match &config.listen {
-        Some(list) => checks.extend(list.iter().map(|address| port(*address, true))),
-        None => checks.push(port(any, false)),
-    }
-    match config.http {
-        Http::At(address) => checks.push(port(address, true)),
-        Http::Standard => {
-            checks.push(port(SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT)), false))
+        if let Some((_, error)) = repeated.iter().find(|(again, _)| *again == port) {
+            // The configuration reports the others: the node does not start.
+            if port.is_of_forward() {
+                checks.push(Check::wrong("ports", error, "change one of them in config.toml"));
+            }
+            continue;
         }
-        Http::Off => {}
+        match port.bind() {
+            Ok(one) => {
+                bound.push(one);
+                if own.is_empty() {
+                    checks.push(Check::fine("ports", format!("{} is free", shown(port))));
+                }
+            }
+            Err(error) => checks.push(taken(port, error, !own.is_empty())),
+        }
     }
-    checks.extend(config.middlebox.iter().map(|middlebox| port(middlebox.listen, true)));
     checks
 }
 
-fn port(address: SocketAddr, configured: bool) -> Check {
-    let error = match TcpListener::bind(address) {
-        Ok(_) => return Check::fine("ports", format!("{address} is free")),
-        Err(error) => error,
-    };
-    let text = format!("{address}: {error}");
-    match error.kind() {
-        io::ErrorKind::AddrInUse if !configured => {
-            Check::note("ports", text, "the node takes a free port, and announces it")
+/// Where the running node listens.
+fn running(status: &Value) -> Vec<Check> {
+    let list = status["listening"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let list: Vec<&str> = list.iter().filter_map(|address| address.as_str()).collect();
+    let mut checks = vec![Check::fine("ports", format!("the node listens on {}", list.join(", ")))];
+    if let Some(address) = status["middlebox"]["listening"].as_str() {
+        checks.push(Check::fine("ports", format!("its middlebox listens on {address}")));
+    }
+    checks
+}
+
+fn shown(port: &Port) -> String {
+    let address = port.address;
+    if port.is_udp { format!("{address} (UDP)") } else { address.to_string() }
+}
+
+/// A port that cannot be bound. While a node runs, that concerns its next start.
+fn taken(port: &Port, error: io::Error, runs: bool) -> Check {
+    let text = format!("{}: {error}", shown(port));
+    let remedy = match error.kind() {
+        io::ErrorKind::AddrInUse if port.is_replaceable => {
+            return Check::note("ports", text, "the node takes a free port, and announces it");
         }
         io::ErrorKind::AddrInUse => {
-            let remedy = format!("`ss -ltnp 'sport = {}'` shows the process", address.port());
-            Check::wrong("ports", text, remedy)
+            let options = if port.is_udp { "-lunp" } else { "-ltnp" };
+            let number = port.address.port();
+            format!(
+                "`ss {options} 'sport = {number}'` shows the process; else change `{}` in config.toml",
+                port.key
+            )
         }
-        _ => Check::wrong("ports", text, "give an address of this machine, and a port you may use"),
-    }
+        _ => "give an address of this machine, and a port you may use".to_owned(),
+    };
+    let effect = match (port.is_of_forward(), runs) {
+        (true, _) => "; the forward is not open before",
+        (false, true) => "; the next start fails",
+        (false, false) => "",
+    };
+    Check::wrong("ports", text, remedy + effect)
 }
 
 /// Multicast works: nodes can be found by name, and the node of this home is.
