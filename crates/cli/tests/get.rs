@@ -2,9 +2,13 @@
 
 mod terminal;
 
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::time::{Duration, SystemTime};
 
 use levada_capability::{Ticket, TicketTerms};
 use serde_json::Value;
@@ -123,6 +127,52 @@ fn files_and_folders_are_fetched_from_the_node_and_from_other_peers() {
     let left = fs::read_dir(alice.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = left.filter(|name| name.to_str().unwrap().starts_with("pictures")).collect();
     assert_eq!(left, ["pictures"]);
+}
+
+#[test]
+fn names_modes_times_and_links_are_kept() {
+    let home = Home::new();
+    let _node = home.up("");
+    let folder = home.path().join("photos");
+    fs::create_dir_all(folder.join("a/empty")).unwrap();
+    let name = OsStr::from_bytes(b"caf\xe9");
+    fs::write(folder.join(name), "bytes").unwrap();
+    symlink("..", folder.join("outside")).unwrap();
+    symlink("../caf", folder.join("a/inside")).unwrap();
+    let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(folder.join(name)).unwrap().set_modified(old).unwrap();
+    fs::set_permissions(folder.join(name), Permissions::from_mode(0o640)).unwrap();
+    let alice = Home::new();
+    let get = |ticket: &str, to: &str| {
+        let to = alice.path().join(to);
+        alice.args(["get", ticket, "-o", to.to_str().unwrap()]).ok();
+        to
+    };
+    let shared = home.args(["share", folder.to_str().unwrap()]);
+    assert!(shared.stderr.contains("photos/outside: left out, it is a link"), "{}", shared.stderr);
+    let target = get(&shared.ok(), "all");
+    let metadata = fs::metadata(target.join(name)).unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.modified().unwrap()), (0o640, old));
+    assert_eq!(fs::read_link(target.join("a/inside")).unwrap(), Path::new("../caf"));
+    assert!(target.join("a/empty").is_dir());
+    assert!(fs::symlink_metadata(target.join("outside")).is_err());
+
+    let shared = ["share", folder.to_str().unwrap(), "--no-times", "--no-modes"];
+    let target = get(&home.args(shared).ok(), "some");
+    let metadata = fs::metadata(target.join(name)).unwrap();
+    assert_ne!(metadata.mode() & 0o777, 0o640);
+    assert!(metadata.modified().unwrap() > old);
+
+    // A file alone: one whose name is not UTF-8, and one whose name is as long as can be.
+    let long = OsString::from("x".repeat(255));
+    for name in [name, &long] {
+        let path = home.path().join(name);
+        fs::write(&path, name.as_bytes()).unwrap();
+        let ticket = home.args([OsStr::new("share"), path.as_os_str()]).ok();
+        let mut get = alice.command(["get", &ticket]);
+        assert!(get.current_dir(alice.path()).output().unwrap().status.success());
+        assert_eq!(fs::read(alice.path().join(name)).unwrap(), name.as_bytes());
+    }
 }
 
 #[test]

@@ -19,8 +19,9 @@ mod revoke;
 mod serve;
 mod share;
 
+pub use crate::paths::Paths;
 pub use crate::providing::ProvideRequest;
-pub use crate::shares::{ByUdp, MediatedSettings, ShareSettings};
+pub use crate::shares::{ByUdp, ListingSettings, MediatedSettings, ShareSettings};
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
 pub use share::ShareRequest;

@@ -22,6 +22,7 @@ mod middlebox;
 mod node;
 mod notices;
 mod overrides;
+mod paths;
 pub mod peer_network;
 mod permits;
 mod policy;

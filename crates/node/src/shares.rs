@@ -6,7 +6,7 @@ use std::{fs, io};
 
 use levada_client::home::Home;
 use levada_core::{Random, SystemRandom};
-use levada_swarm::content::{ContentError, Source};
+use levada_swarm::content::{ContentError, Listing, Source};
 use levada_swarm::driver::ShareOptions;
 use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
 use levada_swarm::mode::Mode;
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 use crate::node::Node;
+use crate::paths::Paths;
 use crate::store::ShareRecord;
 
 /// How the coordinator of a share serves it.
@@ -31,6 +32,19 @@ pub struct ShareSettings {
     /// The stream that goes by UDP; `None` if both go by TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<ByUdp>,
+    /// What of a folder is shared beside names and bytes; `None` in shares of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listing: Option<ListingSettings>,
+}
+
+/// What of a folder is shared beside the names and bytes of its files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListingSettings {
+    /// When files, folders and links were changed last.
+    pub times: bool,
+    /// The permissions of files and folders; otherwise, only whether a file can be executed.
+    pub modes: bool,
 }
 
 /// The stream of a share that goes by UDP.
@@ -58,6 +72,14 @@ pub struct MediatedSettings {
 }
 
 impl ShareSettings {
+    pub(crate) fn listing(&self) -> Listing {
+        self.listing.map_or(Listing::FIRST, |ListingSettings { times, modes }| Listing {
+            times,
+            modes,
+            ..Listing::default()
+        })
+    }
+
     /// The mode of the swarm.
     pub fn mode(&self) -> Mode {
         let Some(mediated) = &self.mediated else { return Mode::Direct };
@@ -97,10 +119,11 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError>
         let id = source.id();
         id.root == share.root && id.geometry.length() == share.length
     };
-    let mut source = open(paths.clone(), chunk, Some(file)).await?;
+    let listing = settings.listing();
+    let mut source = open(paths.clone(), listing, chunk, Some(file)).await?;
     if !is_shared(&source) {
         // The stored values may be wrong instead.
-        source = open(paths.clone(), chunk, None).await?;
+        source = open(paths.clone(), listing, chunk, None).await?;
     }
     if !is_shared(&source) {
         return Err(changed);
@@ -124,7 +147,7 @@ async fn admitted(node: &Node, share: i64) -> usize {
 
 /// The paths, settings and chunk size of a stored share; None if a later version has stored it.
 fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ShareSettings, ChunkSize)> {
-    let paths: Vec<PathBuf> = serde_json::from_str(&share.paths).ok()?;
+    let Paths(paths) = serde_json::from_str(&share.paths).ok()?;
     let settings: ShareSettings = serde_json::from_str(&share.settings).ok()?;
     let chunk = ChunkSize::new(settings.chunk).ok()?;
     Some((paths, settings, chunk))
@@ -142,6 +165,7 @@ fn hashes_file(home: &Home, root: &[u8; 32]) -> PathBuf {
 /// [`ContentError`], with the path.
 pub(crate) async fn open(
     paths: Vec<PathBuf>,
+    listing: Listing,
     chunk: ChunkSize,
     hashes: Option<PathBuf>,
 ) -> Result<Source, ContentError> {
@@ -149,7 +173,7 @@ pub(crate) async fn open(
     let work = move || {
         let bytes = hashes.and_then(|file| fs::read(file).ok()).unwrap_or_default();
         let (known, _) = bytes.as_chunks::<32>();
-        Source::reopen(&paths, chunk, known)
+        Source::reopen(&paths, listing, chunk, known)
     };
     match spawn_blocking(work).await {
         Ok(opened) => opened,
@@ -194,12 +218,12 @@ pub(crate) fn serve(
     settings: &ShareSettings,
     admitted: usize,
 ) {
-    let name = paths.first().and_then(|path| Path::file_name(path)).and_then(|name| name.to_str());
+    let name = paths.first().and_then(|path| Path::file_name(path)).map(PathBuf::from);
     let mut seed = [0; 8];
     // The choices need no secret: a failure of the generator does not matter.
     let _ = SystemRandom.fill(&mut seed);
     let options = ShareOptions {
-        name: name.unwrap_or("share").to_owned(),
+        name: name.unwrap_or_else(|| "share".into()),
         mode: match settings.mode() {
             Mode::Direct => Mode::Direct,
             Mode::Mediated(mediated) => Mode::Mediated(mediated.restarted(admitted)),

@@ -1,5 +1,9 @@
 //! What a coordinator says about its share before anything else.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
 use levada_session::{Stream, StreamError};
 use thiserror::Error;
 
@@ -36,8 +40,8 @@ pub struct Description {
     pub is_mediated: bool,
     /// The stream that goes by UDP where UDP gets through; `None` if both go by TCP.
     pub udp: Option<UdpStream>,
-    /// The name of the file or folder: one that every file system can hold, without `/`.
-    pub name: String,
+    /// The name of the file or folder: one that every file system can hold, without `/`. It need not be UTF-8.
+    pub name: PathBuf,
 }
 
 /// Why there is no description.
@@ -70,7 +74,7 @@ impl Description {
             Some(UdpStream::Data) => DATA_BY_UDP,
         };
         out.push(flag(self.is_folder, FOLDER) | flag(self.is_mediated, MEDIATED) | udp);
-        out.extend_from_slice(self.name.as_bytes());
+        out.extend_from_slice(self.name.as_os_str().as_bytes());
         out
     }
 
@@ -86,7 +90,7 @@ impl Description {
         let &[log, flags, ref name @ ..] = rest else { return Err(DescriptionError::Malformed) };
         let size = 1_u32.checked_shl(u32::from(log)).ok_or(DescriptionError::Malformed)?;
         let chunk = ChunkSize::new(size).map_err(|_| DescriptionError::Malformed)?;
-        let name = std::str::from_utf8(name).map_err(|_| DescriptionError::Malformed)?.to_owned();
+        let name = PathBuf::from(OsStr::from_bytes(name));
         check_name(&name)?;
         let udp = match flags & !(FOLDER | MEDIATED) {
             0 => None,
@@ -118,7 +122,7 @@ mod tests {
             for (is_folder, is_mediated) in
                 [(false, false), (true, false), (false, true), (true, true)]
             {
-                let name = "a film.mkv".to_owned();
+                let name = PathBuf::from(OsStr::from_bytes(b"a film \xe9.mkv"));
                 let chunk = ChunkSize::DEFAULT;
                 let description = Description { chunk, is_folder, is_mediated, udp, name };
                 assert_eq!(Description::decode(&description.encode()).unwrap(), description);
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn both_streams_by_udp_are_refused() {
-        let (chunk, name) = (ChunkSize::DEFAULT, "film".to_owned());
+        let (chunk, name) = (ChunkSize::DEFAULT, "film".into());
         let udp = Some(UdpStream::Data);
         let description = Description { chunk, is_folder: true, is_mediated: true, udp, name };
         let mut bytes = description.encode();
@@ -143,7 +147,7 @@ mod tests {
         for name in
             ["", ".", "..", "a/b", "/a", "a\\b", "a\0", "NUL", "com1.mkv", "a.", &"x".repeat(256)]
         {
-            let (chunk, name) = (ChunkSize::DEFAULT, name.to_owned());
+            let (chunk, name) = (ChunkSize::DEFAULT, name.into());
             let (is_folder, is_mediated, udp) = (false, false, None);
             let description = Description { chunk, is_folder, is_mediated, udp, name };
             assert!(Description::decode(&description.encode()).is_err(), "{description:?}");

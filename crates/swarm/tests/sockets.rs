@@ -166,7 +166,7 @@ impl Peer {
         data.send(b"d").await.unwrap();
         let description = control.receive(258).await.unwrap().unwrap();
         let description = Description::decode(&description).unwrap();
-        assert_eq!(description.name, "film");
+        assert_eq!(description.name, Path::new("film"));
         (Link { control, data }, description)
     }
 

@@ -158,7 +158,12 @@ impl Download<'_> {
         let network = peer_network::open(&self.client, listen, udp);
         let (network, _accepting) = network
             .map_err(|error| Failure::local(format!("cannot listen for other peers: {error}")))?;
-        let progress = report.start(&description.name, geometry, file.have().count(), over_udp);
+        let progress = report.start(
+            &description.name.to_string_lossy(),
+            geometry,
+            file.have().count(),
+            over_udp,
+        );
         let mode = match description.is_mediated {
             true => Mode::Mediated(Settings::default()),
             false => Mode::Direct,
@@ -232,12 +237,13 @@ impl Download<'_> {
     fn target(&self, description: &Description) -> Result<PathBuf, Failure> {
         let name = printable(&description.name);
         let path = match &self.arguments.output {
-            None => PathBuf::from(&name),
+            None => name.clone(),
             Some(folder) if folder.is_dir() => folder.join(&name),
             Some(path) => return Ok(path.clone()),
         };
-        if name.starts_with('.') {
-            let text = format!("the name {} is hidden; name the target with -o PATH", plain(&name));
+        if name.as_os_str().as_encoded_bytes().starts_with(b".") {
+            let shown = plain(&name.to_string_lossy());
+            let text = format!("the name {shown} is hidden; name the target with -o PATH");
             return Err(Failure::new(USAGE, text));
         }
         if name != description.name {

@@ -2,6 +2,7 @@
 
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, USAGE};
+use crate::output::plain;
 use crate::{log, output};
 use clap::{Args, ValueEnum};
 use levada_client::address::advertised;
@@ -9,7 +10,8 @@ use levada_client::home::Home;
 use levada_core::{Clock, SystemClock};
 use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
 use levada_node::control::{
-    self, ByUdp, ControlError, MediatedSettings, Request, ShareRequest, ShareSettings,
+    self, ByUdp, ControlError, ListingSettings, MediatedSettings, Paths, Request, ShareRequest,
+    ShareSettings,
 };
 use levada_node::store::Store;
 use levada_node::{Overrides, running};
@@ -67,6 +69,14 @@ pub struct Arguments {
     /// The most that the coordinator sends in a second, such as 10M
     #[arg(long, value_name = "SIZE", value_parser = size)]
     upload_limit: Option<u64>,
+
+    /// Leave out when the files of a folder were changed
+    #[arg(long)]
+    no_times: bool,
+
+    /// Leave out the permissions of the files of a folder, except whether they can be executed
+    #[arg(long)]
+    no_modes: bool,
 
     /// For how long the ticket is valid, such as 1h or 7d
     #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = parse_duration)]
@@ -190,6 +200,14 @@ fn show(answer: &Value, json: bool, time: &str) -> Result<(), Failure> {
         .as_str()
         .ok_or_else(|| Failure::local("the node answered without a ticket"))?;
     let share = &answer["share"];
+    for path in answer["left_out"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        output::note(plain(&format!("{path}: left out, it is a link to what is not shared")));
+    }
+    let count = answer["left_out_count"].as_u64().unwrap_or_default();
+    let named = answer["left_out"].as_array().map_or(0, Vec::len) as u64;
+    if count > named {
+        output::note(format_args!("{} more such links were left out", count - named));
+    }
     output::note(format_args!("Share {share}, with a ticket that is valid for {time}:"));
     output::data(ticket)
 }
@@ -199,12 +217,16 @@ fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
     let chunk = u32::try_from(arguments.chunk)
         .map_err(|_| Failure::new(USAGE, "--chunk: a chunk has at most 1M"))?;
     Ok(ShareRequest {
-        paths: arguments.files.iter().map(absolute).collect::<Result<_, _>>()?,
+        paths: Paths(arguments.files.iter().map(absolute).collect::<Result<_, _>>()?),
         settings: ShareSettings {
             chunk,
             upload_limit: arguments.upload_limit,
             mediated: mediated(&arguments),
             udp: by_udp(arguments.control, arguments.data)?,
+            listing: Some(ListingSettings {
+                times: !arguments.no_times,
+                modes: !arguments.no_modes,
+            }),
         },
         expires_secs: arguments.expires.as_secs(),
         peers: arguments.peers,

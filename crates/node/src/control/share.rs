@@ -1,6 +1,5 @@
 //! Shares and their tickets, for the owner of the node.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +14,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::node::Node;
+use crate::paths::Paths;
 use crate::shares::{self, ShareSettings};
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 use crate::store::{TicketSummary, ticket_id};
 
 use super::reply::{Reply, on_store, refused};
 
+/// The most links that an answer names.
+const MAX_SHOWN: usize = 20;
+
 /// A request to share files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareRequest {
     /// Absolute paths of files and folders.
-    pub paths: Vec<PathBuf>,
+    pub paths: Paths,
     /// How they are served. Ignored if this content is shared already.
     pub settings: ShareSettings,
     /// Seconds until the ticket expires.
@@ -54,9 +57,13 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         Some(to) => Some(identity_of(node, to).await?),
         None => None,
     };
-    let names = texts(&request.paths)?;
-    check_names(&request.paths)?;
-    let source = open(&request.paths, request.settings.chunk).await?;
+    let Paths(files) = &request.paths;
+    check_paths(files)?;
+    let source = open(files, &request.settings).await?;
+    let links = source.left_out();
+    let left_out: Vec<_> =
+        links.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
+    let left_out = (left_out, links.len());
     let content = source.id();
     let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let now = node.now();
@@ -72,8 +79,8 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         .map_err(|error| refused(2, &error))?;
     let settings =
         serde_json::to_string(&request.settings).map_err(|error| refused(120, &error))?;
-    let paths = json!(names).to_string();
-    let name = name_of(&request.paths);
+    let paths = json!(request.paths).to_string();
+    let name = name_of(files);
     let answer = on_store(node, move |store| {
         let known = store.share_with_root(&terms.root)?;
         let is_new = known.is_none();
@@ -94,11 +101,13 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
             "ticket_id": ticket_id(&hash),
             "length": terms.length,
             "expires": expires.0,
+            "left_out": left_out.0,
+            "left_out_count": left_out.1,
         }))
     })
     .await?;
     if let Some(source) = shares::keep_hashes(node, source).await {
-        shares::serve(node, source, &request.paths, &request.settings, 0);
+        shares::serve(node, source, files, &request.settings, 0);
     }
     Ok(answer)
 }
@@ -205,26 +214,19 @@ async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
 }
 
 /// Reads the files once.
-async fn open(paths: &[PathBuf], chunk: u32) -> Result<Source, Reply> {
-    let chunk = ChunkSize::new(chunk).map_err(|error| refused(2, &error))?;
-    let opened = shares::open(paths.to_vec(), chunk, None).await;
+async fn open(paths: &[PathBuf], settings: &ShareSettings) -> Result<Source, Reply> {
+    let chunk = ChunkSize::new(settings.chunk).map_err(|error| refused(2, &error))?;
+    let opened = shares::open(paths.to_vec(), settings.listing(), chunk, None).await;
     opened.map_err(|error| refused(120, &error))
 }
 
-/// The paths as text, which the database stores.
-fn texts(paths: &[PathBuf]) -> Result<Vec<String>, Reply> {
-    let text = |path: &PathBuf| match path.to_str() {
-        Some(text) if path.is_absolute() => Ok(text.to_owned()),
-        Some(_) => Err(refused(2, &format!("{}: not an absolute path", path.display()))),
-        None => Err(refused(2, &format!("{}: its name is not UTF-8", path.display()))),
-    };
-    paths.iter().map(text).collect()
-}
-
-/// The share has the name of the first file, which peers that cannot use it refuse.
-fn check_names(paths: &[PathBuf]) -> Result<(), Reply> {
-    let first = paths.first().and_then(|path| Path::file_name(path)).and_then(OsStr::to_str);
-    first.map_or(Ok(()), check_name).map_err(|error| refused(120, &error))
+/// Checks the paths, and the name of the first one, which is that of the share: peers that cannot use it refuse it.
+fn check_paths(paths: &[PathBuf]) -> Result<(), Reply> {
+    if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
+        return Err(refused(2, &format!("{}: not an absolute path", path.display())));
+    }
+    let first = paths.first().and_then(|path| Path::file_name(path));
+    first.map_or(Ok(()), |name| check_name(Path::new(name))).map_err(|error| refused(120, &error))
 }
 
 /// The name of the first file, and how many more there are.
@@ -240,10 +242,14 @@ fn name_of(paths: &[PathBuf]) -> String {
 fn row(store: &Store, share: &ShareRecord) -> Result<Value, StoreError> {
     let tickets = store.tickets(share.id)?;
     let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(Value::Null);
+    let shown = |text: &str| -> Vec<String> {
+        let Paths(paths) = serde_json::from_str(text).unwrap_or_default();
+        paths.iter().map(|path| path.display().to_string()).collect()
+    };
     Ok(json!({
         "share": share.id,
         "name": share.name,
-        "paths": parsed(&share.paths),
+        "paths": shown(&share.paths),
         "root": share.root.iter().map(|byte| format!("{byte:02x}")).collect::<String>(),
         "length": share.length,
         "settings": parsed(&share.settings),

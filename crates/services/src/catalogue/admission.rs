@@ -86,7 +86,7 @@ async fn share_package(
     let _ = SystemRandom.fill(&mut seed);
     let seed = u64::from_be_bytes(seed);
     let options = ShareOptions {
-        name: offer::name(package),
+        name: offer::name(package).into(),
         mode: Mode::Direct,
         udp: None,
         upload_limit: None,

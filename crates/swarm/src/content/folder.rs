@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 
 use crate::content::error::ContentError;
-use crate::content::manifest::{Entry, MAX_MANIFEST, Manifest, ManifestError};
+use crate::content::manifest::{Entry, Layout, Manifest, ManifestError};
 
 pub(super) struct Folder {
     /// It stays the same when it gets its name.
@@ -33,14 +33,14 @@ impl Folder {
         length: u64,
     ) -> Result<Self, ContentError> {
         let handle = File::open(path).map_err(ContentError::file(path))?;
-        let prefix = read_prefix(content, content_path, length)?;
+        let (layout, prefix) = read_prefix(content, content_path, length)?;
         let manifest = prefix.get(8..).ok_or(ManifestError::Malformed)?;
-        let (manifest, changed) = Manifest::decode(manifest)?.with_printable_paths()?;
+        let (manifest, changed) = Manifest::decode(layout, manifest)?.with_printable_paths()?;
         let entries = manifest.into_entries();
         let mut end = prefix.len() as u64;
         let place = |entry: &Entry| {
             let start = end;
-            end += entry.length;
+            end += entry.length();
             start
         };
         let starts = entries.iter().map(place).collect();
@@ -64,10 +64,15 @@ impl Folder {
         self.changed
     }
 
-    /// The files that do not end before `position`, and where the bytes of each begin.
+    /// All entries.
+    pub(super) fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The entries that do not end before `position`, and where the bytes of each begin.
     pub(super) fn entries_from(&self, position: u64) -> impl Iterator<Item = (&Entry, u64)> {
         let all = self.entries.iter().zip(self.starts.iter().copied());
-        all.skip_while(move |(entry, start)| start + entry.length < position)
+        all.skip_while(move |(entry, start)| start + entry.length() < position)
     }
 
     /// Reads bytes of the content that were moved.
@@ -82,7 +87,7 @@ impl Folder {
             let behind = self.starts.partition_point(|start| *start <= position);
             let number = behind.checked_sub(1).ok_or(io::ErrorKind::UnexpectedEof)?;
             let (entry, start) = (&self.entries[number], self.starts[number]);
-            let left = (start + entry.length).saturating_sub(position);
+            let left = (start + entry.length()).saturating_sub(position);
             let length = left.min(bytes.len() as u64) as usize;
             if length == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -98,7 +103,11 @@ impl Folder {
 }
 
 /// The beginning of a content of `length` bytes: the length of the manifest, and the manifest.
-fn read_prefix(content: &File, path: &Path, length: u64) -> Result<Vec<u8>, ContentError> {
+fn read_prefix(
+    content: &File,
+    path: &Path,
+    length: u64,
+) -> Result<(Layout, Vec<u8>), ContentError> {
     let read = |bytes: &mut [u8]| {
         content.read_exact_at(bytes, 0).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => ManifestError::Malformed.into(),
@@ -107,11 +116,11 @@ fn read_prefix(content: &File, path: &Path, length: u64) -> Result<Vec<u8>, Cont
     };
     let mut first = [0; 8];
     read(&mut first)?;
-    let manifest = u64::from_be_bytes(first);
-    if manifest > MAX_MANIFEST.min(length) {
+    let (layout, manifest) = Manifest::decode_length(first)?;
+    if manifest > length {
         return Err(ManifestError::Malformed.into());
     }
     let mut prefix = vec![0; 8 + manifest as usize];
     read(&mut prefix)?;
-    Ok(prefix)
+    Ok((layout, prefix))
 }

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::content::error::ContentError;
-use crate::content::manifest::{Entry, Manifest};
+use crate::content::listing::{Found, Listing};
+use crate::content::manifest::{Entry, Kind, Manifest};
 use crate::content::tree::{ChunkHash, Tree, chunk_hash};
 use crate::{ChunkSize, ContentId, Geometry};
 
@@ -20,6 +21,23 @@ pub struct Source {
     /// The file that was read last.
     open: Mutex<Option<(usize, File)>>,
     is_folder: bool,
+    left_out: Vec<PathBuf>,
+}
+
+/// What is shared.
+struct Listed {
+    prefix: Vec<u8>,
+    files: Vec<SharedFile>,
+    is_folder: bool,
+    left_out: Vec<PathBuf>,
+}
+
+impl Listed {
+    /// A single file.
+    fn file(path: PathBuf, length: u64) -> Self {
+        let files = vec![SharedFile { path, start: 0, length }];
+        Self { prefix: Vec::new(), files, is_folder: false, left_out: Vec::new() }
+    }
 }
 
 struct SharedFile {
@@ -30,36 +48,33 @@ struct SharedFile {
 }
 
 impl Source {
-    /// Reads and hashes `paths` once: one file as it is; a folder, or several files and folders, as one folder. Symbolic links are not
-    /// followed within folders, and left out. It blocks for as long as that takes.
+    /// Reads and hashes `paths` once: one file as it is; a folder, or several files and folders, as one folder. Symbolic links within
+    /// folders are not followed; those that lead outside are left out. It blocks for as long as that takes.
     ///
     /// # Errors
     /// [`ContentError`], with the path.
     pub fn open(paths: &[PathBuf], chunk: ChunkSize) -> Result<Self, ContentError> {
-        Self::reopen(paths, chunk, &[])
+        Self::reopen(paths, Listing::default(), chunk, &[])
     }
 
     /// As [`Self::open`], but takes the values of the chunks from an earlier source of the same files ([`Self::chunk_hashes`]) instead of
-    /// reading them, if their number fits. The caller compares the root; whether the files have changed shows when a chunk is read.
+    /// reading them, if their number fits, and lists folders as `listing` says. The caller compares the root; whether the files have changed shows when a chunk is read.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn reopen(
         paths: &[PathBuf],
+        listing: Listing,
         chunk: ChunkSize,
         known: &[ChunkHash],
     ) -> Result<Self, ContentError> {
-        let (prefix, files, is_folder) = match paths {
+        let listed = match paths {
             [path] if metadata(path)?.is_file() => {
-                let length = metadata(path)?.len();
-                (Vec::new(), vec![SharedFile { path: path.clone(), start: 0, length }], false)
+                Listed::file(path.clone(), metadata(path)?.len())
             }
-            paths => {
-                let (prefix, files) = list(paths)?;
-                (prefix, files, true)
-            }
+            paths => list(paths, listing)?,
         };
-        Self::new((prefix, files, is_folder), None, chunk, known)
+        Self::new(listed, None, chunk, known)
     }
 
     /// The content of an open file of `length` bytes, which errors call `name`; otherwise as [`Self::reopen`].
@@ -73,20 +88,20 @@ impl Source {
         chunk: ChunkSize,
         known: &[ChunkHash],
     ) -> Result<Self, ContentError> {
-        let files = vec![SharedFile { path: name, start: 0, length }];
-        Self::new((Vec::new(), files, false), Some((0, file)), chunk, known)
+        Self::new(Listed::file(name, length), Some((0, file)), chunk, known)
     }
 
     fn new(
-        (prefix, files, is_folder): (Vec<u8>, Vec<SharedFile>, bool),
+        listed: Listed,
         open: Option<(usize, File)>,
         chunk: ChunkSize,
         known: &[ChunkHash],
     ) -> Result<Self, ContentError> {
+        let Listed { prefix, files, is_folder, left_out } = listed;
         let end = files.last().map_or(prefix.len() as u64, |file| file.start + file.length);
         let geometry = Geometry::new(end, chunk)?;
         let tree = Tree::new(ContentId { root: [0; 32], geometry });
-        let mut source = Self { tree, prefix, files, open: Mutex::new(open), is_folder };
+        let mut source = Self { tree, prefix, files, open: Mutex::new(open), is_folder, left_out };
         // The value of a single chunk is that of the whole content, which is not among those of nodes.
         let is_known = geometry.chunks() > 1 && known.len() == geometry.chunks() as usize;
         source.tree = match is_known {
@@ -110,6 +125,11 @@ impl Source {
     /// Whether the content begins with a manifest.
     pub fn is_folder(&self) -> bool {
         self.is_folder
+    }
+
+    /// The symbolic links that lead out of the folder, and are not shared.
+    pub fn left_out(&self) -> &[PathBuf] {
+        &self.left_out
     }
 
     /// Reads a chunk, with the siblings of `levels` levels, and checks that it is still what was shared.
@@ -200,7 +220,7 @@ impl Source {
     }
 }
 
-fn metadata(path: &Path) -> Result<fs::Metadata, ContentError> {
+pub(super) fn metadata(path: &Path) -> Result<fs::Metadata, ContentError> {
     let metadata = fs::metadata(path).map_err(ContentError::file(path))?;
     if metadata.is_file() || metadata.is_dir() {
         // Permission is checked now, not when the first peer asks.
@@ -214,64 +234,25 @@ fn metadata(path: &Path) -> Result<fs::Metadata, ContentError> {
     Err(ContentError::Special(path.to_owned()))
 }
 
-/// The manifest of `paths`, and where each file is.
-fn list(paths: &[PathBuf]) -> Result<(Vec<u8>, Vec<SharedFile>), ContentError> {
-    let mut found: Vec<(Entry, PathBuf)> = Vec::new();
-    for path in paths {
-        let name = match paths {
-            [_] => String::new(),
-            _ => name_of(path)?,
-        };
-        walk(path, &name, &mut found)?;
-    }
-    found.sort_by(|one, other| one.0.path.cmp(&other.0.path));
-    let manifest = Manifest::new(found.iter().map(|(entry, _)| entry.clone()).collect())?;
-    let prefix = manifest.encode();
+/// The manifest of `paths`, where each file is, and the links that were left out.
+fn list(paths: &[PathBuf], listing: Listing) -> Result<Listed, ContentError> {
+    let found = Found::of(paths, listing)?;
+    let entries = found.entries.iter().map(|(entry, _)| entry.clone()).collect();
+    let prefix = Manifest::new(listing.layout, entries)?.encode();
     let mut start = prefix.len() as u64;
     let place = |(entry, path): (Entry, PathBuf)| {
-        let file = SharedFile { path, start, length: entry.length };
-        start += entry.length;
-        file
+        let file = SharedFile { path, start, length: entry.length() };
+        start += entry.length();
+        matches!(entry.kind, Kind::File(_)).then_some(file)
     };
-    Ok((prefix, found.into_iter().map(place).collect()))
-}
-
-fn name_of(path: &Path) -> Result<String, ContentError> {
-    let whole = fs::canonicalize(path).map_err(ContentError::file(path))?;
-    let name = whole.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    name.ok_or_else(|| {
-        crate::content::ManifestError::Path(path.to_string_lossy().into_owned()).into()
-    })
-}
-
-fn walk(path: &Path, name: &str, found: &mut Vec<(Entry, PathBuf)>) -> Result<(), ContentError> {
-    let metadata = metadata(path)?;
-    if metadata.is_file() {
-        let executable = metadata.mode() & 0o100 != 0;
-        let entry = Entry { path: name.to_owned(), length: metadata.len(), executable };
-        found.push((entry, path.to_owned()));
-        return Ok(());
-    }
-    for child in fs::read_dir(path).map_err(ContentError::file(path))? {
-        let child = child.map_err(ContentError::file(path))?;
-        let kind = child.file_type().map_err(ContentError::file(&child.path()))?;
-        if kind.is_symlink() {
-            continue;
-        }
-        let own = child.file_name().into_string();
-        let own = own.map_err(|name| {
-            crate::content::ManifestError::Path(name.to_string_lossy().into_owned())
-        })?;
-        let name = if name.is_empty() { own } else { format!("{name}/{own}") };
-        // The depth and length of each path are bounded here, so that a deep tree does not end the program.
-        crate::content::manifest::check_path(&name)?;
-        walk(&child.path(), &name, found)?;
-    }
-    Ok(())
+    let files = found.entries.into_iter().filter_map(place).collect();
+    Ok(Listed { prefix, files, is_folder: true, left_out: found.left_out })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     fn chunk() -> ChunkSize {
@@ -319,17 +300,42 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().join("top");
         fs::create_dir_all(top.join("a/b")).unwrap();
+        fs::create_dir(top.join("empty")).unwrap();
         fs::write(top.join("a/b/one"), vec![1; 3000]).unwrap();
-        fs::write(top.join("a/empty"), b"").unwrap();
+        fs::write(top.join("a/nothing"), b"").unwrap();
         fs::write(top.join("two"), vec![2; 100]).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", top.join("link")).unwrap();
-        let source = Source::open(std::slice::from_ref(&top), chunk()).unwrap();
-        let bytes = read_all(&source);
-        let length = u64::from_be_bytes(bytes[..8].try_into().unwrap()) as usize;
-        let manifest = Manifest::decode(&bytes[8..8 + length]).unwrap();
-        let paths: Vec<_> = manifest.entries().iter().map(|entry| entry.path.as_str()).collect();
-        assert_eq!(paths, ["a/b/one", "a/empty", "two"]);
-        assert_eq!(bytes[8 + length..], [vec![1; 3000], vec![2; 100]].concat());
+        symlink("/etc/passwd", top.join("outside")).unwrap();
+        symlink("../two", top.join("a/inside")).unwrap();
+        let paths = std::slice::from_ref(&top);
+        let listed = |listing: Listing| {
+            let source = Source::reopen(paths, listing, chunk(), &[]).unwrap();
+            let bytes = read_all(&source);
+            let (layout, length) = Manifest::decode_length(bytes[..8].try_into().unwrap()).unwrap();
+            assert_eq!(layout, listing.layout);
+            let end = 8 + length as usize;
+            assert_eq!(bytes[end..], [vec![1; 3000], vec![2; 100]].concat());
+            (source, Manifest::decode(layout, &bytes[8..end]).unwrap())
+        };
+        let names = |manifest: &Manifest| -> Vec<String> {
+            let names = manifest.entries().iter().map(|entry| entry.path.to_str().unwrap().into());
+            names.collect()
+        };
+        let (source, manifest) = listed(Listing::default());
+        let all = ["", "a", "a/b", "a/b/one", "a/inside", "a/nothing", "empty", "two"];
+        assert_eq!(names(&manifest), all);
+        assert_eq!(manifest.entries()[4].kind, Kind::Link("../two".into()));
+        assert_eq!(source.left_out(), [top.join("outside")]);
+        let is_kept = |one: &Entry| one.modified.is_some();
+        assert!(manifest.entries().iter().all(is_kept));
+        let (source, manifest) = listed(Listing::FIRST);
+        assert_eq!(names(&manifest), ["a/b/one", "a/nothing", "two"]);
+        assert_eq!(source.left_out().len(), 2);
+        let without = Listing { times: false, modes: false, ..Listing::default() };
+        let (source, manifest) = listed(without);
+        assert!(!manifest.entries().iter().any(is_kept));
+        // Without them, the content is the same when they change.
+        fs::set_permissions(top.join("two"), fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(listed(without).0.id(), source.id());
         let twice = Source::open(&[top.join("two"), top.join("a/../two")], chunk());
         assert!(matches!(twice, Err(ContentError::Manifest(_))));
     }

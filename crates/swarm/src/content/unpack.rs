@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +14,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::content::attributes;
 use crate::content::beside::beside;
 use crate::content::error::ContentError;
 use crate::content::folder::Folder;
-use crate::content::manifest::Entry;
+use crate::content::manifest::{Entry, Kind};
 use crate::content::own_file::open_own;
 use crate::content::partial::PartialFile;
 use crate::content::space;
@@ -100,7 +102,7 @@ impl<'a> Unpacking<'a> {
         if lock(self.file).moved() < self.length {
             for (entry, start) in folder.entries_from(self.moved) {
                 let path = self.path.join(&entry.path);
-                self.move_file(entry, start, &path).map_err(|error| match error {
+                self.make(entry, start, &path).map_err(|error| match error {
                     MoveError::Written(error) => ContentError::file(&path)(error),
                     MoveError::Content(error) => error,
                 })?;
@@ -110,14 +112,22 @@ impl<'a> Unpacking<'a> {
         Ok(())
     }
 
-    /// Writes the rest of a file, whose bytes begin at `start` of the content.
-    fn move_file(&mut self, entry: &Entry, start: u64, path: &Path) -> Result<(), MoveError> {
+    /// Makes a folder, or writes the rest of a file, whose bytes begin at `start` of the content. Links come last, so that nothing is written
+    /// through them.
+    fn make(&mut self, entry: &Entry, start: u64, path: &Path) -> Result<(), MoveError> {
+        match entry.kind {
+            Kind::File(length) => self.move_file(start..start + length, path),
+            Kind::Folder => Ok(fs::create_dir_all(path)?),
+            Kind::Link(_) => Ok(()),
+        }
+    }
+
+    fn move_file(&mut self, place: Range<u64>, path: &Path) -> Result<(), MoveError> {
         self.make_parent(path)?;
         let mut file = open_own(path)?;
-        let end = start + entry.length;
-        while self.moved < end {
-            let length = (end - self.moved).min(self.step - self.bytes);
-            file.seek(SeekFrom::Start(self.moved - start))?;
+        while self.moved < place.end {
+            let length = (place.end - self.moved).min(self.step - self.bytes);
+            file.seek(SeekFrom::Start(self.moved - place.start))?;
             (&*self.content).seek(SeekFrom::Start(self.moved))?;
             let copied = io::copy(&mut io::Read::take(&*self.content, length), &mut file)?;
             if copied != length {
@@ -129,11 +139,6 @@ impl<'a> Unpacking<'a> {
                 self.written.push(file.try_clone()?);
                 self.end_step()?;
             }
-        }
-        if entry.executable {
-            let mode = file.metadata()?.permissions().mode();
-            // Execution for those who may read.
-            file.set_permissions(fs::Permissions::from_mode(mode | (mode & 0o444) >> 2))?;
         }
         if self.written.len() < FEW {
             self.written.push(file)
@@ -174,13 +179,9 @@ impl<'a> Unpacking<'a> {
 
     /// The folder gets its name.
     fn complete(&mut self) -> Result<(), ContentError> {
-        let failed = ContentError::file(&self.path);
-        let mode = fs::Permissions::from_mode(0o777 & !umask());
-        self.folder
-            .handle()
-            .set_permissions(mode)
-            .and_then(|()| Ok(syncfs(self.folder.handle())?))
-            .map_err(failed)?;
+        let mode = attributes::set_all(&self.path, self.folder.entries())?;
+        syncfs(self.folder.handle())
+            .map_err(|error| ContentError::file(&self.path)(error.into()))?;
         match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
             // Some file systems cannot refuse: then an empty folder of this name would be replaced.
             Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(&self.target).is_err() => {
@@ -191,6 +192,8 @@ impl<'a> Unpacking<'a> {
             }
             renamed => renamed.map_err(|error| ContentError::file(&self.target)(error.into()))?,
         }
+        let mode = fs::Permissions::from_mode(mode);
+        self.folder.handle().set_permissions(mode).map_err(ContentError::file(&self.target))?;
         lock(self.file).is_unpacked()
     }
 }
@@ -226,13 +229,6 @@ fn make_own_folder(path: &Path) -> Result<(), ContentError> {
         return Err(ContentError::Foreign(path.to_owned()));
     }
     fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(ContentError::file(path))
-}
-
-/// The permissions that new files of this process do not get.
-fn umask() -> u32 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    line.and_then(|mask| u32::from_str_radix(mask.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 fn lock(file: &Mutex<PartialFile>) -> MutexGuard<'_, PartialFile> {

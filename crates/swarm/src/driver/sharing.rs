@@ -1,6 +1,7 @@
 //! The coordinator's side.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub struct Share {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareOptions {
     /// Its name at the peers: one component of a path.
-    pub name: String,
+    pub name: PathBuf,
     /// Who passes chunks on.
     pub mode: Mode,
     /// The stream that goes by UDP; `None` if both go by TCP.

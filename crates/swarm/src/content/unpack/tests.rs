@@ -1,5 +1,10 @@
 use super::*;
-use crate::content::{Manifest, ManifestError, Source};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
+use std::time::{Duration, SystemTime};
+
+use crate::content::{Layout, Manifest, ManifestError, Source};
 use crate::{ChunkSize, ContentId};
 
 /// A folder's content, and a place to download it to.
@@ -120,8 +125,8 @@ fn unpacking_goes_on_where_it_has_stopped() {
     unpacking.bytes = unpacking.step - 90_000;
     let path = unpacking.path.clone();
     let folder = unpacking.folder.clone();
-    for (entry, start) in folder.entries_from(0).take(2) {
-        unpacking.move_file(entry, start, &path.join(&entry.path)).ok().unwrap();
+    for (entry, start) in folder.entries_from(0).take(4) {
+        unpacking.make(entry, start, &path.join(&entry.path)).ok().unwrap();
     }
     assert!(
         lock(&file).moved() > 80_000 && lock(&file).moved() < content.source.id().geometry.length()
@@ -181,5 +186,56 @@ fn content_that_is_no_folder_is_refused_and_kept() {
         assert!(!target.exists());
         assert!(PartialFile::open_folder(&target, id).unwrap().have().is_full());
     }
-    assert_eq!(Manifest::decode(&[0; 3]), Err(ManifestError::Malformed));
+    assert_eq!(Manifest::decode(Layout::First, &[0; 3]), Err(ManifestError::Malformed));
+}
+
+/// With all that a folder has: the receiver has the same.
+#[test]
+fn modes_times_links_and_empty_folders_are_kept() {
+    let content =
+        Content::of(&[("a/private", b"secret"), ("a/script", b"run"), ("closed/x", b"y")]);
+    let shared = content.folder.path().join("shared");
+    fs::create_dir_all(shared.join("empty/deep")).unwrap();
+    symlink("../a/script", shared.join("empty/link")).unwrap();
+    symlink("nowhere", shared.join("dangling")).unwrap();
+    let name = OsStr::from_bytes(b"caf\xe9");
+    fs::write(shared.join(name), "not UTF-8").unwrap();
+    let old = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_234_567_890_123_456_789);
+    for (path, mode) in [
+        ("a/private", 0o600),
+        ("a/script", 0o755),
+        ("a", 0o711),
+        ("closed", 0o500),
+        ("empty/deep", 0o700),
+        ("empty", 0o777),
+        ("", 0o770),
+    ] {
+        let path = shared.join(path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        File::open(&path).unwrap().set_modified(old).unwrap();
+    }
+    let source = Source::open(std::slice::from_ref(&shared), ChunkSize::new(4096).unwrap());
+    let content = Content { source: source.unwrap(), ..content };
+    let target = content.target();
+    let file = content.download();
+    // The process is killed when all is done but the name.
+    let mut unpacking = Unpacking::begin(&file).unwrap();
+    unpacking.move_all().unwrap();
+    attributes::set_all(&unpacking.path, unpacking.folder.entries()).unwrap();
+    drop(unpacking);
+    drop(file);
+    let again = PartialFile::open_folder(&target, content.source.id()).unwrap();
+    finish(&Mutex::new(again)).unwrap();
+    for path in ["", "a", "a/private", "a/script", "closed", "closed/x", "empty", "empty/deep"] {
+        let [one, other] = [&shared, &target].map(|root| fs::metadata(root.join(path)).unwrap());
+        assert_eq!(one.mode(), other.mode(), "{path}");
+        assert_eq!(one.modified().unwrap(), other.modified().unwrap(), "{path}");
+    }
+    for (path, leads_to) in [("empty/link", "../a/script"), ("dangling", "nowhere")] {
+        assert_eq!(fs::read_link(target.join(path)).unwrap(), Path::new(leads_to));
+        let [one, other] =
+            [&shared, &target].map(|root| fs::symlink_metadata(root.join(path)).unwrap());
+        assert_eq!(one.modified().unwrap(), other.modified().unwrap(), "{path}");
+    }
+    assert_eq!(fs::read(target.join(name)).unwrap(), b"not UTF-8");
 }
