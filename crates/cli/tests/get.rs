@@ -180,7 +180,7 @@ fn downloads_resume_after_either_side_was_killed() {
     const LENGTH: u64 = 6_000_000;
     let well = Fixed::new(LENGTH as usize);
     let node = well.up();
-    let ticket = well.share(&["--chunk", "16K", "--upload-limit", "1M"]);
+    let ticket = well.share(&["--chunk", "16Ki", "--upload-limit", "1M"]);
     let alice = Home::new();
     let target = alice.path().join("out.mkv");
     let getting = Getting::start(&alice, &ticket, &target, &[]);
@@ -237,6 +237,8 @@ fn what_cannot_be_fetched_is_said() {
         File::options().write(true).open(&well.film).unwrap().set_len(length).unwrap();
         let _node = well.up();
         eventually("the node says so", || get(&alice, &ticket).stderr.contains("does not serve"));
+        let why = well.home.run("swarm status 1").stderr;
+        assert!(why.contains("not served: ") && why.contains("film.mkv has changed"), "{why}");
     }
     let _node = well.up();
     well.home.args(["swarm", "stop", "1"]).ok();
@@ -291,8 +293,20 @@ fn without_a_node_a_share_lasts_until_it_is_interrupted() {
     assert_same(&well.film, &target);
     signal(sharing.id(), "INT");
     assert_eq!(exit_code(&mut sharing), 0);
-    let _node = well.home.up("");
+    let hashes = || fs::read_dir(well.home.path().join("shares")).unwrap().count();
+    assert_eq!(hashes(), 0);
+    let node = well.home.up("");
     assert_eq!(well.home.json("swarm ls")["shares"], serde_json::json!([]));
+    drop(node);
+    // Also if it is killed: the next start of the node notices.
+    fs::remove_file(&printed).unwrap();
+    let mut sharing = command.stdout(File::create(&printed).unwrap()).spawn().unwrap();
+    eventually("the ticket is printed", || !ticket().is_empty());
+    sharing.kill().unwrap();
+    sharing.wait().unwrap();
+    let _node = well.home.up("");
+    eventually("it has ended", || well.home.json("swarm ls")["shares"] == serde_json::json!([]));
+    eventually("its hashes are gone", || hashes() == 0);
 }
 
 #[test]
@@ -350,7 +364,7 @@ fn a_download_goes_on_once_a_full_disk_has_space() {
 fn a_mediated_share_outlives_its_source() {
     let well = Fixed::new(3_000_000);
     let _node = well.up();
-    let ticket = well.share(&["--mode", "mediated", "--cache", "512K", "--wait", "2"]);
+    let ticket = well.share(&["--mode", "mediated", "--cache", "512Ki", "--wait", "2"]);
     let homes = [Home::new(), Home::new(), Home::new()];
     let [alice, bob, carol] = &homes;
     let target = |home: &Home| home.path().join("out.mkv");

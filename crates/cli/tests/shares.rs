@@ -107,7 +107,7 @@ fn what_cannot_be_shared_is_named() {
     let _node = home.up("--name well");
     home.args(["share", "/nowhere/film"]).fails(120, "/nowhere/film");
     home.args(["share", "/dev/null"]).fails(120, "neither a file nor a folder");
-    home.args(["share", &film, "--chunk", "3K"]).fails(2, "chunk");
+    home.args(["share", &film, "--chunk", "64K"]).fails(2, "64000 bytes are not a power of two");
     home.args(["share", &film, "--peers", "0"]).fails(2, "--peers");
     home.args(["share", &film, "--to", "unknown"]).fails(2, "unknown");
     assert_eq!(home.json("swarm ls")["shares"], serde_json::json!([]));

@@ -1,7 +1,7 @@
 //! Sharing with options, and the end of transfers.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -84,6 +84,43 @@ fn a_share_in_the_foreground_ends_and_the_node_goes_on() {
     assert_eq!(well.home.json("swarm ls")["shares"], serde_json::json!([]));
     fs::remove_file(&target).unwrap();
     get().denied("revoked");
+    // Also if it is killed.
+    let mut sharing = command.spawn().unwrap();
+    eventually("it is shared", || {
+        well.home.json("swarm ls")["shares"].as_array().unwrap().len() == 1
+    });
+    sharing.kill().unwrap();
+    sharing.wait().unwrap();
+    eventually("it has ended", || well.home.json("swarm ls")["shares"] == serde_json::json!([]));
+}
+
+/// And says how to go on; the owner sees who it is.
+#[test]
+fn an_interrupted_download_goes_on_by_the_same_command() {
+    let well = Fixed::new(3_000_000);
+    let node = well.up();
+    let ticket = well.share(&["--upload-limit", "1M"]);
+    let alice = Home::new();
+    let invitation = node.invite("--name alice");
+    alice.args(["join", &invitation, "--as", "well"]).ok();
+    let [target, printed] = ["out", "printed"].map(|name| alice.path().join(name));
+    let mut command = alice.command(["get", &ticket, "-o", target.to_str().unwrap()]);
+    command.stdout(Stdio::null()).stderr(File::create(&printed).unwrap());
+    let mut getting = command.spawn().unwrap();
+    eventually("it has a part", || well.home.json("swarm status 1")["served"]["sent"] != 0);
+    let peer = well.home.json("swarm status 1")["served"]["peers"][0].clone();
+    assert_eq!((&peer["name"], &peer["identity"]), (&"alice".into(), &alice.identity().into()));
+    assert!(well.home.run("swarm status 1").ok().contains("\nalice  "));
+    eventually("it has stored a part", || {
+        alice.path().join("out.part").metadata().is_ok_and(|one| one.blocks() > 0)
+    });
+    signal(getting.id(), "INT");
+    assert_eq!(exit_code(&mut getting), 128 + 2);
+    let said = fs::read_to_string(&printed).unwrap();
+    assert!(said.ends_with("run the same command again to go on.\n"), "{said}");
+    let mut getting = command.spawn().unwrap();
+    assert_eq!(exit_code(&mut getting), 0);
+    assert_same(&well.film, &target);
 }
 
 #[test]
@@ -112,7 +149,7 @@ fn begun(home: &Home, ticket: &str, target: &Path) -> Getting {
 fn a_running_transfer_ends_with_its_ticket_and_with_its_share() {
     let well = Fixed::new(6_000_000);
     let _node = well.up();
-    let options = ["--chunk", "16K", "--upload-limit", "50K"];
+    let options = ["--chunk", "16Ki", "--upload-limit", "50K"];
     let tickets = [(); 2].map(|()| well.share(&options));
     let homes = [Home::new(), Home::new()];
     let [first, second] = [0, 1].map(|number| {
@@ -149,7 +186,7 @@ fn peers_of_shares_have_a_limit_of_their_own() {
     )
     .unwrap();
     let node = well.up();
-    let ticket = well.share(&["--chunk", "16K", "--upload-limit", "100K"]);
+    let ticket = well.share(&["--chunk", "16Ki", "--upload-limit", "100K"]);
     let homes = [(); 4].map(|()| Home::new());
     let guest = Home::new();
     node.welcome(&guest, "well");

@@ -21,7 +21,7 @@ mod share;
 
 pub use crate::paths::Paths;
 pub use crate::providing::ProvideRequest;
-pub use crate::shares::{ByUdp, ListingSettings, MediatedSettings, ShareSettings};
+pub use crate::shares::{ByUdp, ListingSettings, MediatedSettings, ShareSettings, forget_hashes};
 use reply::Reply;
 pub(crate) use serve::{bind, serve};
 pub use share::ShareRequest;
@@ -157,6 +157,21 @@ impl ControlError {
 /// [`ControlError::NotRunning`] if there is none; otherwise the error of the node or of the socket.
 pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError> {
     Ok(send(home, request).await?.0)
+}
+
+/// As [`call`]; what the request has made may end when the result is dropped, or this process ends.
+///
+/// # Errors
+/// As for [`call`].
+pub async fn hold(home: &Home, request: &Request) -> Result<(Value, Held), ControlError> {
+    let (value, read, write) = send(home, request).await?;
+    Ok((value, Held { _read: read, _write: write }))
+}
+
+/// The socket to a node that ends something when it is closed.
+pub struct Held {
+    _read: OwnedReadHalf,
+    _write: OwnedWriteHalf,
 }
 
 /// Opens the catalogue of the node of `home`: the halves of a socket for the messages of the service `catalogue`.

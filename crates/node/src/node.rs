@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use levada_channel::ServerConfig;
@@ -69,6 +69,8 @@ pub struct Node {
     pub(crate) sessions: RunningSessions,
     /// Counts wrong secrets of invitations and tickets.
     pub(crate) attempts: Attempts,
+    /// Why shares are not served, by their numbers.
+    pub(crate) not_served: Mutex<BTreeMap<i64, String>>,
     /// Of each source, so many exchanges of tickets run at a time.
     pub(crate) exchanges: SourcePermits,
     /// Limits the new successions of each source.

@@ -1,7 +1,7 @@
 //! Serves the shares that the node has stored.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::{fs, io};
 
 use levada_client::home::Home;
@@ -12,6 +12,7 @@ use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::{ChunkSize, UdpStream};
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use crate::node::Node;
@@ -35,6 +36,9 @@ pub struct ShareSettings {
     /// What of a folder is shared beside names and bytes; `None` in shares of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listing: Option<ListingSettings>,
+    /// The share ends with the process that made it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub foreground: bool,
 }
 
 /// What of a folder is shared beside the names and bytes of its files.
@@ -104,14 +108,43 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
         }
     };
     for share in stored {
-        if let Err(error) = serve_one(&node, &share).await {
+        if share_ends_with_its_process(&share) {
+            end_left_behind(&node, &share).await;
+        } else if let Err(error) = serve_one(&node, &share).await {
             tracing::warn!(share = share.id, %error, "a share is not served");
+            node.not_served
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(share.id, error.to_string());
         }
     }
 }
 
-async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError> {
-    let Some((paths, settings, chunk)) = parse(share) else { return Ok(()) };
+/// A share of `levada share --foreground` whose process was killed together with the node.
+fn share_ends_with_its_process(share: &ShareRecord) -> bool {
+    serde_json::from_str(&share.settings).is_ok_and(|settings: ShareSettings| settings.foreground)
+}
+
+async fn end_left_behind(node: &Node, share: &ShareRecord) {
+    let (id, by, now) = (share.id, node.identity(), node.now());
+    let stopped = node.with_store(move |store| store.stop_share(id, &by, now)).await;
+    match stopped {
+        Ok(_) => forget_hashes(&node.home, &share.root),
+        Err(error) => tracing::error!(share = id, %error, "cannot stop a share"),
+    }
+}
+
+/// Why a stored share is not served.
+#[derive(Debug, Error)]
+enum NotServed {
+    #[error("a later version of levada has made it")]
+    Later,
+    #[error(transparent)]
+    Content(#[from] ContentError),
+}
+
+async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), NotServed> {
+    let (paths, settings, chunk) = parse(share).ok_or(NotServed::Later)?;
     let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
     let file = hashes_file(&node.home, &share.root);
     // A root of stored values says nothing about the length of the last chunk.
@@ -126,7 +159,7 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), ContentError>
         source = open(paths.clone(), listing, chunk, None).await?;
     }
     if !is_shared(&source) {
-        return Err(changed);
+        return Err(changed.into());
     }
     if settings.udp.is_some() && !node.udp {
         tracing::warn!(
@@ -207,7 +240,12 @@ fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Ends a share, and removes what was stored beside the database.
 pub(crate) fn stop(node: &Node, root: &[u8; 32]) {
     node.shares.stop(root);
-    let _ = fs::remove_file(hashes_file(&node.home, root));
+    forget_hashes(&node.home, root);
+}
+
+/// Removes what is stored of a share beside the database of the node of `home`.
+pub fn forget_hashes(home: &Home, root: &[u8; 32]) {
+    let _ = fs::remove_file(hashes_file(home, root));
 }
 
 /// Serves `source`, under the name of its first file. `admitted` identities have access to it already.

@@ -17,7 +17,7 @@ pub use compress::Compress;
 pub use filter::Filter;
 pub use log::{Line, Log};
 pub use needs::Need;
-pub use plugins::{Plugins, next_party, parse_size};
+pub use plugins::{Plugins, next_party, parse_cache_size};
 pub use regex_lite::Regex;
 pub use rewrite::AddField;
 pub use serve::{Failed, MakeInspector, Middlebox, Policy, trace_failures};

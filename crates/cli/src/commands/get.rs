@@ -107,7 +107,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Download { arguments: &arguments, client: client.clone(), ticket, capability, no_udp };
     let outcome = tokio::select! {
         outcome = download.run(&report) => outcome,
-        code = signals.end() => Ok(code),
+        code = signals.end() => {
+            if report.is_interrupted() {
+                output::note("What was received is kept: run the same command again to go on.");
+            }
+            Ok(code)
+        }
     };
     client.close();
     outcome

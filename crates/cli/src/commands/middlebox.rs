@@ -8,7 +8,7 @@ use clap::Args;
 use levada_client::home::Home;
 use levada_core::Identity;
 use levada_services::middlebox::{
-    AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_size, trace_failures,
+    AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_cache_size, trace_failures,
 };
 use levada_session::contexts::{ContextError, PathError};
 use regex_lite::Regex;
@@ -52,7 +52,7 @@ pub struct Arguments {
 
     /// Store responses and give them to later requests, also of other clients, as far as RFC 9111 and the service allow; the bytes
     /// that all of them take in memory, such as 256M. Needs rw on request-head, request-body, response-head and response-body
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache: Option<usize>,
 
     /// Compress the bodies of responses that are text, for clients that take gzip. Needs r on request-head, rw on response-head and

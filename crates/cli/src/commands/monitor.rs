@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use levada_core::parse_size;
 use levada_monitor::{ListenError, Monitor, Options, detach, socket_path};
 
 use crate::attach::Signals;
@@ -26,9 +27,8 @@ pub struct Arguments {
 
     /// The memory that the rings of all programs may take together: connections beyond it stay on TCP
     ///
-    /// Without it, a quarter of the machine's.
-    #[arg(long, value_name = "MIB", env = "LEVADA_FAST_MEMORY",
-          value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    /// Such as 512M. Without it, a quarter of the machine's.
+    #[arg(long, value_name = "SIZE", env = "LEVADA_FAST_MEMORY", value_parser = parse_size)]
     memory: Option<u64>,
 
     /// Run it in the background, and return
@@ -43,9 +43,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let path = socket_path().map_err(Failure::local)?;
     let mut options =
         Options { idle: arguments.idle.map(Duration::from_secs), ..Options::default() };
-    if let Some(mebibytes) = arguments.memory {
-        options.memory = mebibytes << 20;
-    }
+    options.memory = arguments.memory.unwrap_or(options.memory);
     let monitor = match Monitor::bind(&path, options) {
         Ok(monitor) => monitor,
         Err(ListenError::Running) => {

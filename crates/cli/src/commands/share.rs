@@ -7,7 +7,7 @@ use crate::{log, output};
 use clap::{Args, ValueEnum};
 use levada_client::address::advertised;
 use levada_client::home::Home;
-use levada_core::{Clock, SystemClock};
+use levada_core::{Clock, SystemClock, parse_size};
 use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
 use levada_node::control::{
     self, ByUdp, ControlError, ListingSettings, MediatedSettings, Paths, Request, ShareRequest,
@@ -15,6 +15,7 @@ use levada_node::control::{
 };
 use levada_node::store::Store;
 use levada_node::{Overrides, running};
+use levada_swarm::ChunkSize;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,9 +35,9 @@ pub struct Arguments {
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
-    /// The length of a chunk, a power of two from 1K to 1M
-    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = size)]
-    chunk: u64,
+    /// The length of a chunk, a power of two from 1Ki to 1Mi
+    #[arg(long, value_name = "SIZE", default_value = "64Ki", value_parser = chunk_size)]
+    chunk: u32,
 
     /// Who passes chunks on: peers to each other, or the node from peer to peer
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Direct)]
@@ -47,7 +48,7 @@ pub struct Arguments {
     replicas: u16,
 
     /// Mediated: how much of the content the node keeps in memory
-    #[arg(long, value_name = "SIZE", default_value = "8M", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "8Mi", value_parser = parse_size)]
     cache: u64,
 
     /// Mediated: how many peers are there before the first gets a chunk
@@ -67,7 +68,7 @@ pub struct Arguments {
     data: Transport,
 
     /// The most that the coordinator sends in a second, such as 10M
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     upload_limit: Option<u64>,
 
     /// Leave out when the files of a folder were changed
@@ -127,11 +128,13 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let (json, foreground) = (arguments.json, arguments.foreground);
     let time = format_duration(arguments.expires);
-    let request = request(arguments)?;
+    let mut request = request(arguments)?;
     let udp = request.settings.udp.is_some();
+    let is_running = control::call(&home, &Request::Status).await;
+    request.settings.foreground = foreground || is_running.is_err();
     let request = Request::Share(request);
     let show = |answer: &Value| show(answer, json, &time);
-    match control::call(&home, &Request::Status).await {
+    match is_running {
         Ok(_) => log::start(verbose, "off", LogFormat::Text)?,
         Err(ControlError::NotRunning) => {
             let overrides = Overrides { udp, ..Overrides::default() };
@@ -139,11 +142,13 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
         }
         Err(error) => return Err(error.into()),
     }
-    let answer = control::call(&home, &request).await?;
-    show(&answer)?;
     if !foreground {
+        show(&control::call(&home, &request).await?)?;
         return Ok(0);
     }
+    // If this process is killed, the node notices, and stops the share.
+    let (answer, _held) = control::hold(&home, &request).await?;
+    show(&answer)?;
     let code = Signals::new()?.end().await;
     if let Some(share) = new_share(&answer) {
         control::call(&home, &Request::StopShare { share }).await?;
@@ -167,12 +172,12 @@ async fn with_node(
     let mut node = std::pin::pin!(node);
     let shared = async {
         ready.notified().await;
-        let answer = control::call(home, request).await?;
+        let (answer, held) = control::hold(home, request).await?;
         show(&answer)?;
         output::note("This node runs here until Ctrl-C, which stops the share, too.");
-        Ok::<_, Failure>(answer)
+        Ok::<_, Failure>((answer, held))
     };
-    let answer = tokio::select! {
+    let (answer, _held) = tokio::select! {
         ended = &mut node => return ended.map(|()| 0).map_err(Failure::from),
         answer = shared => answer?,
     };
@@ -182,6 +187,8 @@ async fn with_node(
         let _lock = home.lock()?;
         let store = Store::open(&home.node_db())?;
         let now = SystemClock.now();
+        let roots = store.shares()?.into_iter().filter(|one| one.id == share).map(|one| one.root);
+        roots.for_each(|root| control::forget_hashes(home, &root));
         store.stop_share(share, &home.key()?.identity(), now)?;
     }
     Ok(0)
@@ -214,12 +221,10 @@ fn show(answer: &Value, json: bool, time: &str) -> Result<(), Failure> {
 
 fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
     let absolute = |path: &PathBuf| path.canonicalize().map_err(Failure::file("read", path));
-    let chunk = u32::try_from(arguments.chunk)
-        .map_err(|_| Failure::new(USAGE, "--chunk: a chunk has at most 1M"))?;
     Ok(ShareRequest {
         paths: Paths(arguments.files.iter().map(absolute).collect::<Result<_, _>>()?),
         settings: ShareSettings {
-            chunk,
+            chunk: arguments.chunk,
             upload_limit: arguments.upload_limit,
             mediated: mediated(&arguments),
             udp: by_udp(arguments.control, arguments.data)?,
@@ -227,12 +232,20 @@ fn request(arguments: Arguments) -> Result<ShareRequest, Failure> {
                 times: !arguments.no_times,
                 modes: !arguments.no_modes,
             }),
+            foreground: false,
         },
         expires_secs: arguments.expires.as_secs(),
         peers: arguments.peers,
         to: arguments.to,
         addresses: arguments.address,
     })
+}
+
+fn chunk_size(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    let chunk = u32::try_from(bytes).ok().and_then(|bytes| ChunkSize::new(bytes).ok());
+    let wrong = || format!("{bytes} bytes are not a power of two from 1Ki to 1Mi, such as 64Ki");
+    chunk.map(ChunkSize::bytes).ok_or_else(wrong)
 }
 
 /// The stream that goes by UDP.
@@ -259,32 +272,4 @@ fn mediated(arguments: &Arguments) -> Option<MediatedSettings> {
         wait: arguments.wait.into(),
         in_blocks: arguments.placement == Placement::Blocks,
     })
-}
-
-/// A number of bytes, with K, M or G for its multiples of 1024.
-fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.as_bytes().last() {
-        Some(b'K') => (&text[..text.len() - 1], 10),
-        Some(b'M') => (&text[..text.len() - 1], 20),
-        Some(b'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let count = digits.parse::<u64>().ok().filter(|count| is_number && *count > 0);
-    let bytes = count.and_then(|count| count.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "not a size, such as 512K, 64M or 1G".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_units() {
-        let sizes = ["1", "4K", "64M", "2G"].map(|text| size(text).unwrap());
-        assert_eq!(sizes, [1, 4 << 10, 64 << 20, 2 << 30]);
-        for wrong in ["", "K", "0", "-1", "+1", "1k", "1.5M", "99999999999999G", "1é"] {
-            assert!(size(wrong).is_err(), "{wrong}");
-        }
-    }
 }

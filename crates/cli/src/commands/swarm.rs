@@ -155,16 +155,19 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
     output::columns(TICKETS, &rows)?;
     let served = &share["served"];
     let rows = items(&served["peers"]).iter().map(|peer| {
-        let identity = peer["identity"].as_str().unwrap_or_default();
+        let named = peer["name"].as_str().or(peer["identity"].as_str()).unwrap_or_default();
         let transport = if peer["udp"] == true { "tcp and udp" } else { "tcp" };
         let chunks = format!("{}/{}", peer["chunks"], served["chunks"]);
         let role = if peer["provider"] == true { "provider" } else { "peer" };
-        vec![plain(identity), role.into(), chunks, transport.into()]
+        vec![plain(named), role.into(), chunks, transport.into()]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         output::data("")?;
         output::columns(PEERS, &rows)?;
+    }
+    if let Some(reason) = share["not_served"].as_str() {
+        output::note(plain(&format!("not served: {reason}")));
     }
     for chunk in items(&served["unreadable"]).iter().take(20) {
         let reason = plain(chunk["reason"].as_str().unwrap_or_default());
@@ -234,7 +237,10 @@ fn cell(key: &str, row: &Value) -> String {
         }
         ("sent", _) => row["served"]["sent"].as_u64().map_or("-".into(), |sent| sent.to_string()),
         ("expelled" | "unreadable", _) => items(&row["served"][key]).len().to_string(),
-        ("bound", Value::String(text)) => text.chars().take(10).collect(),
+        ("bound", Value::String(text)) => match row["bound_name"].as_str() {
+            Some(name) => plain(name),
+            None => text.chars().take(10).collect(),
+        },
         (_, Value::Null) => "-".into(),
         (_, Value::String(text)) => plain(text),
         (_, other) => other.to_string(),

@@ -20,7 +20,7 @@ fn ten_peers_fetch_a_file_although_one_is_killed_and_one_is_hostile() {
     fs::write(&film, noise(1, LENGTH)).unwrap();
     let path = film.to_str().unwrap();
     // The node alone would need a minute for all of them.
-    let ticket = well.args(&["share", path, "--chunk", "16K", "--upload-limit", "1M"]).ok();
+    let ticket = well.args(&["share", path, "--chunk", "16Ki", "--upload-limit", "1M"]).ok();
     let target = |peer: usize| peers[peer].home.path().join("film");
     let get = |peer: usize, seed: &str| {
         let output = target(peer);

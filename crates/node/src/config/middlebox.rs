@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_size};
+use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_cache_size};
 
 use super::duration::parse_duration;
 use super::reader::{Section, Value};
@@ -92,7 +92,7 @@ fn field(value: &Value<'_>) -> Result<String, ConfigError> {
 
 fn size(value: &Value<'_>) -> Result<usize, ConfigError> {
     let text = value.text("a size such as \"256M\"")?;
-    parse_size(text).map_err(|error| value.wrong(error))
+    parse_cache_size(text).map_err(|error| value.wrong(error))
 }
 
 /// A duration; false keeps nothing.
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!((full.next.len(), full.servers.len()), (2, 1));
         assert!(full.plugins.block[0].is_match("GET /xy") && !full.plugins.block[0].is_match("x"));
         assert_eq!(full.plugins.add_response, ["A: b", "C: d"]);
-        assert_eq!((full.plugins.compress, full.plugins.cache), (true, Some(256 << 20)));
+        assert_eq!((full.plugins.compress, full.plugins.cache), (true, Some(256_000_000)));
         assert!(full.plugins.needs().is_empty() && short.plugins.needs().is_empty());
         assert_eq!(full.resume, Duration::ZERO);
     }

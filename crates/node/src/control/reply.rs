@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::OwnedWriteHalf;
 
 use crate::node::Node;
 use crate::store::{Store, StoreError};
@@ -14,6 +16,13 @@ use crate::store::{Store, StoreError};
 pub(super) enum Reply {
     Ok(Value),
     Error { exit_code: u8, text: String },
+}
+
+/// Sends a reply.
+pub(super) async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> {
+    let mut bytes = serde_json::to_vec(reply)?;
+    bytes.push(b'\n');
+    write.write_all(&bytes).await
 }
 
 /// Runs `work` on the store; its result, or a refusal with its error.

@@ -26,7 +26,7 @@ use crate::store::{DiskState, StoreError};
 use levada_client::address::advertised;
 use levada_client::home::Home;
 
-use super::reply::{Reply, on_store, refused};
+use super::reply::{Reply, on_store, refused, send};
 use super::{Request, list, revoke, share};
 
 /// The maximum length of a request, in bytes.
@@ -87,6 +87,9 @@ async fn serve_connection(node: Arc<Node>, stream: UnixStream) {
             }
             None => (Err(no_catalogue()), None),
         },
+        Ok(Request::Share(request)) if request.settings.foreground => {
+            return share::hold(&node, request, reader, write).await;
+        }
         Ok(request) => handle(&node, request).await,
         Err(error) => (Err(refused(2, &error)), None),
     };
@@ -100,12 +103,6 @@ async fn serve_connection(node: Arc<Node>, stream: UnixStream) {
     if let Some(ending) = ending {
         node.end(ending);
     }
-}
-
-async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> {
-    let mut bytes = serde_json::to_vec(reply)?;
-    bytes.push(b'\n');
-    write.write_all(&bytes).await
 }
 
 /// Serves the catalogue to its owner until they close the socket or the node stops.

@@ -1,7 +1,8 @@
 //! Shares and their tickets, for the owner of the node.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use levada_capability::{SessionId, Ticket, TicketTerms};
@@ -12,6 +13,8 @@ use levada_swarm::ChunkSize;
 use levada_swarm::content::{Source, check_name};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::unix::OwnedWriteHalf;
 
 use crate::node::Node;
 use crate::paths::Paths;
@@ -19,7 +22,8 @@ use crate::shares::{self, ShareSettings};
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 use crate::store::{TicketSummary, ticket_id};
 
-use super::reply::{Reply, on_store, refused};
+use super::list::names;
+use super::reply::{Reply, on_store, refused, send};
 
 /// The most links that an answer names.
 const MAX_SHOWN: usize = 20;
@@ -112,6 +116,33 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     Ok(answer)
 }
 
+/// As [`add`], and stops the share, if it is new, when the client closes the socket or ends.
+pub(super) async fn hold(
+    node: &Arc<Node>,
+    request: ShareRequest,
+    mut read: impl AsyncRead + Unpin,
+    mut write: OwnedWriteHalf,
+) {
+    let reply = add(node, request).await;
+    let is_new = |answer: &&Value| answer["is_new"] == true;
+    let share = reply.as_ref().ok().filter(is_new).and_then(|answer| answer["share"].as_i64());
+    let reply = reply.map_or_else(|reply| reply, Reply::Ok);
+    let sent = send(&mut write, &reply).await;
+    let Some(share) = share else { return };
+    if sent.is_ok() {
+        let mut end = [0];
+        tokio::select! {
+            _ = read.read(&mut end) => {}
+            // The next start of the node ends it.
+            () = node.stopping() => return,
+        }
+    }
+    // A process that ends as it should has stopped it before.
+    if let Err(Reply::Error { exit_code: 120, text }) = stop(node, share).await {
+        tracing::error!(share, text, "cannot stop a share whose process has ended");
+    }
+}
+
 /// The shares that were not stopped.
 pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
     let rows = on_store(node, |store| {
@@ -120,21 +151,38 @@ pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
         rows.collect::<Result<Vec<_>, StoreError>>()
     });
     let mut rows = rows.await?;
+    let names = names(node).await?;
     for (root, row) in &mut rows {
-        row["served"] = served(node, root).await;
+        row["served"] = served(node, root, &names).await;
+        for ticket in row["tickets"].as_array_mut().into_iter().flatten() {
+            let bound = ticket["bound"].as_str().and_then(|bound| bound.parse().ok());
+            ticket["bound_name"] = json!(bound.and_then(|bound: Identity| names.get(&bound)));
+        }
+        row["not_served"] = json!(reason(node, row));
     }
     let shares = rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>();
     Ok(json!({ "shares": shares, "provided": node.providing.describe() }))
 }
 
+/// Why a share is not served; `None` if it is.
+fn reason(node: &Node, row: &Value) -> Option<String> {
+    let not_served = node.not_served.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = row["share"].as_i64().filter(|_| row["served"].is_null())?;
+    let reading = || "its files are being read".to_owned();
+    Some(not_served.get(&number).cloned().unwrap_or_else(reading))
+}
+
 /// What the node does for a share now; null if it does not serve it.
-async fn served(node: &Node, root: &[u8; 32]) -> Value {
+async fn served(node: &Node, root: &[u8; 32], names: &HashMap<Identity, String>) -> Value {
     let Some(share) = node.shares.get(root) else { return Value::Null };
     let status = share.status().await;
     let peers = status.peers.iter().map(|(identity, chunks)| {
         let udp = status.over_udp.contains(identity);
         let provider = *chunks > 0;
-        json!({ "identity": identity.to_string(), "chunks": chunks, "provider": provider, "udp": udp })
+        json!({
+            "identity": identity.to_string(), "name": names.get(identity), "chunks": chunks,
+            "provider": provider, "udp": udp,
+        })
     });
     let unreadable =
         status.unreadable.iter().map(|(chunk, reason)| json!({ "chunk": chunk, "reason": reason }));

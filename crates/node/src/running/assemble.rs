@@ -165,6 +165,7 @@ pub(super) fn assemble(
             config.limits.invitation_attempts,
             config.limits.invitation_attempts_total,
         ),
+        not_served: Default::default(),
         exchanges: SourcePermits::new(EXCHANGES),
         successions: Limiter::new(SUCCESSIONS.0, SUCCESSIONS.1, SUCCESSIONS_PERIOD),
         operations: Limiter::new(

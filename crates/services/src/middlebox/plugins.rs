@@ -15,7 +15,7 @@ pub struct Plugins {
     pub add_response: Vec<String>,
     /// Compress the bodies of responses.
     pub compress: bool,
-    /// Store responses in a cache of so many bytes; [`parse_size`] reads them.
+    /// Store responses in a cache of so many bytes; [`parse_cache_size`] reads them.
     pub cache: Option<usize>,
     /// Carry sessions that do not grant what the others need, too, without their work.
     pub lenient: bool,
@@ -58,23 +58,16 @@ impl Plugins {
 }
 
 /// The smallest cache, in bytes.
-const MIN_CACHE: usize = 1 << 20;
+const MIN_CACHE: u64 = 1_000_000;
 
-/// Reads the size of a cache in bytes: a number, with K, M or G for powers of 1024.
+/// Reads the size of a cache in bytes ([`levada_core::parse_size`]).
 ///
 /// # Errors
 /// A text that says what is allowed.
-pub fn parse_size(text: &str) -> Result<usize, String> {
-    let wrong = || "expected a size of at least 1M, such as 256M or 1G".to_owned();
-    let (number, shift) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 10),
-        Some((at, 'm' | 'M')) => (&text[..at], 20),
-        Some((at, 'g' | 'G')) => (&text[..at], 30),
-        _ => (text, 0),
-    };
-    let number: usize = number.parse().map_err(|_| wrong())?;
-    let bytes = number.checked_mul(1 << shift).ok_or_else(wrong)?;
-    if bytes < MIN_CACHE { Err(wrong()) } else { Ok(bytes) }
+pub fn parse_cache_size(text: &str) -> Result<usize, String> {
+    let bytes = levada_core::parse_size(text).map_err(|error| error.to_string())?;
+    let size = usize::try_from(bytes).ok().filter(|_| bytes >= MIN_CACHE);
+    size.ok_or_else(|| "a cache has at least 1M".to_owned())
 }
 
 /// Reads the address of a next party, as a path names it: `host:port`.
@@ -105,23 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_numbers_with_a_unit() {
-        assert_eq!(parse_size("256M"), Ok(256 << 20));
-        assert_eq!(parse_size("1g"), Ok(1 << 30));
-        assert_eq!(parse_size("2048k"), Ok(2 << 20));
-        assert_eq!(parse_size("1048576"), Ok(1 << 20));
-        for wrong in [
-            "",
-            "M",
-            "1T",
-            "1",
-            "1023K",
-            "-1M",
-            "1.5M",
-            "99999999999999999999G",
-            "18446744073709551615G",
-        ] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
+    fn a_cache_has_a_size() {
+        assert_eq!(parse_cache_size("256M"), Ok(256_000_000));
+        assert_eq!(parse_cache_size("1Gi"), Ok(1 << 30));
+        for wrong in ["", "1", "999K", "1.5M"] {
+            assert!(parse_cache_size(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -81,6 +81,12 @@ impl Report {
         lock(&self.state).total()
     }
 
+    /// Whether something was received, and not all.
+    pub fn is_interrupted(&self) -> bool {
+        let state = lock(&self.state);
+        state.have > 0 && state.completed.is_none()
+    }
+
     /// Begins to report an attempt, with the sender for its events. `udp` is the stream to the node that goes by UDP.
     pub fn start(
         &self,
