@@ -293,4 +293,32 @@ mod tests {
         let left: Vec<PeerId> = coordinator.members().map(|(peer, _)| peer).collect();
         assert!(victims.iter().all(|victim| !left.contains(victim)), "{left:?}");
     }
+
+    /// Over fast links the answer of a receiver may be here before the news that the chunk has left.
+    #[test]
+    fn a_chunk_that_was_wrong_is_offered_again_whatever_is_known_first() {
+        let geometry = Geometry::new(1000, ChunkSize::new(1024).unwrap()).unwrap();
+        for wanted_first in [false, true] {
+            let mut coordinator = Coordinator::new(geometry, 1);
+            let peer = coordinator.next_id();
+            coordinator.handle(Duration::ZERO, Input::Joined([1; 32]));
+            let mut say = |message, now| coordinator.handle(now, Input::Message(peer, message));
+            say(Message::Listening(Vec::new()), Duration::ZERO);
+            say(Message::Accept(0, 0), Duration::ZERO);
+            let want = Input::Message(peer, Message::Want(vec![0..1]));
+            let mut events = [Input::Sent { to: peer, index: 0 }, want];
+            if wanted_first {
+                events.reverse();
+            }
+            events.into_iter().for_each(|event| coordinator.handle(Duration::ZERO, event));
+            let mut now = Duration::ZERO;
+            for _ in 0..3 {
+                now = coordinator.next_timeout().unwrap_or(now).max(now);
+                coordinator.handle_timeout(now);
+            }
+            let offers = std::iter::from_fn(|| coordinator.poll())
+                .filter(|output| *output == Output::Send(peer, Message::Offer(0)));
+            assert_eq!(offers.count(), 2, "{wanted_first}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ struct Neighbour {
 struct Sending {
     index: u32,
     state: State,
+    /// Its receiver has said meanwhile that it lacks it: what was sent was wrong, or late.
+    is_wanted: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -252,6 +254,11 @@ impl Exchange {
     /// A neighbour lacks a chunk that it seemed to have.
     fn unlearn(&mut self, peer: PeerId, index: u32) {
         let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
+        // It may have come before this party knows that it has left.
+        let sending = neighbour.sending.iter_mut().find(|one| one.index == index);
+        if let Some(sending) = sending {
+            sending.is_wanted = true;
+        }
         if neighbour.have.remove(index) {
             self.copies[index as usize] -= 1;
             if let Some(given) = &mut self.given {

@@ -141,7 +141,7 @@ impl Exchange {
 
     /// The neighbour has the chunk, or expects it from another.
     pub(super) fn declined(&mut self, from: PeerId, index: u32) {
-        if self.settle(from, index) {
+        if self.settle(from, index).is_some() {
             if let Some(given) = &mut self.given {
                 given.release(index);
             }
@@ -151,10 +151,12 @@ impl Exchange {
 
     /// The chunk has left for `to`.
     pub(crate) fn sent(&mut self, to: PeerId, index: u32, now: Duration) {
-        if self.settle(to, index) {
+        if let Some(sent) = self.settle(to, index) {
             self.slots.chunk_left(now);
             self.release_held();
-            self.learn(to, index);
+            if !sent.is_wanted {
+                self.learn(to, index);
+            }
             if let Some(neighbour) = self.neighbours.get_mut(&to) {
                 neighbour.trusts = (neighbour.trusts + 1).min(slots::MOST as u32);
             }
@@ -190,7 +192,7 @@ impl Exchange {
     /// A chunk is no longer here, although `to` has accepted it.
     pub(crate) fn unreadable(&mut self, to: PeerId, index: u32, now: Duration) {
         self.have.remove(index);
-        if self.settle(to, index) {
+        if self.settle(to, index).is_some() {
             self.unlearn(to, index);
         }
         if let Some(given) = &mut self.given {
@@ -199,13 +201,12 @@ impl Exchange {
         self.fill(now);
     }
 
-    fn settle(&mut self, peer: PeerId, index: u32) -> bool {
-        let Some(neighbour) = self.neighbours.get_mut(&peer) else { return false };
-        let Some(at) = neighbour.sending.iter().position(|sending| sending.index == index) else {
-            return false;
-        };
-        self.slots.release(neighbour.sending.swap_remove(at).state);
-        true
+    fn settle(&mut self, peer: PeerId, index: u32) -> Option<Sending> {
+        let neighbour = self.neighbours.get_mut(&peer)?;
+        let at = neighbour.sending.iter().position(|sending| sending.index == index)?;
+        let settled = neighbour.sending.swap_remove(at);
+        self.slots.release(settled.state);
+        Some(settled)
     }
 
     /// Makes offers while there are slots.
@@ -213,7 +214,8 @@ impl Exchange {
         while self.slots.is_free() {
             let Some((peer, index)) = self.pick(now) else { return };
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
-            neighbour.sending.push(Sending { index, state: State::Offered(now) });
+            let state = State::Offered(now);
+            neighbour.sending.push(Sending { index, state, is_wanted: false });
             self.slots.take();
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
