@@ -41,7 +41,7 @@ fn a_share_survives_a_restart_and_ends_with_stop() {
     assert_eq!((&share["name"], &share["length"]), (&"film.mkv".into(), &100_000.into()));
     assert_eq!((&share["peers"], &share["settings"]["chunk"]), (&1.into(), &65_536.into()));
     let number = share["share"].to_string();
-    // The same content gets a further ticket.
+    // The same share gets a further ticket.
     let again = home.args(["share", &film, "--to", &bob.identity()]).ok();
     let again = Ticket::from_text(&again).unwrap();
     // The node has another port now.
@@ -75,6 +75,44 @@ fn a_revoked_ticket_ends_and_others_stay() {
     home.args(["swarm", "revoke", "00000000"]).fails(1, "ticket");
     home.args(["swarm", "revoke", "zz"]).fails(2, "not a ticket");
     home.args(["swarm", "revoke", "lvtkt1abc"]).fails(2, "not a ticket");
+}
+
+/// A share is content, name and options: each keeps its own.
+#[test]
+fn the_same_bytes_under_another_name_are_another_share() {
+    let (home, [film, _]) = with_files();
+    let copy = home.path().join("copy.mkv");
+    fs::copy(&film, &copy).unwrap();
+    let copy = copy.to_str().unwrap();
+    let node = home.up("--name well");
+    let tickets = [
+        home.args(["share", &film]).ok(),
+        home.args(["share", copy]).ok(),
+        home.args(["share", copy, "--mode", "mediated"]).ok(),
+    ];
+    let shares = home.json("swarm ls")["shares"].take();
+    let names: Vec<_> = shares.as_array().unwrap().iter().map(|share| &share["name"]).collect();
+    assert_eq!(names, ["film.mkv", "copy.mkv", "copy.mkv"]);
+    let get = |ticket: &str| {
+        let alice = Home::new();
+        let folder = alice.path().join("to");
+        fs::create_dir(&folder).unwrap();
+        let ran = alice.args(["get", ticket, "-o", folder.to_str().unwrap()]);
+        let left = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+        (ran, left.collect::<Vec<_>>())
+    };
+    for (ticket, name) in tickets.iter().zip(["film.mkv", "copy.mkv", "copy.mkv"]) {
+        assert_eq!(get(ticket).1, [name]);
+    }
+    // One ends, and the others stay, also after a restart, with the stored hashes of the content.
+    home.args(["swarm", "stop", "1"]).ok();
+    get(&tickets[0]).0.denied("revoked");
+    assert_eq!(fs::read_dir(home.path().join("shares")).unwrap().count(), 1);
+    assert_eq!(get(&tickets[1]).1, ["copy.mkv"]);
+    home.args(["swarm", "stop", "2"]).ok();
+    home.args(["swarm", "stop", "3"]).ok();
+    assert_eq!(fs::read_dir(home.path().join("shares")).unwrap().count(), 0);
+    drop(node);
 }
 
 /// Programs read some hidden files without being asked to, such as `.bash_profile`.

@@ -30,6 +30,8 @@ impl Params {
     pub const FRAMING: &'static str = "framing";
     /// The key of the BLAKE3 hash of a share's content, 32 bytes.
     pub const ROOT: &'static str = "root";
+    /// The key of a share's number at its node, 8 bytes, big-endian.
+    pub const SHARE: &'static str = "share";
     /// The key of random bytes that make otherwise equal links differ. It is not passed to services.
     pub const NONCE: &'static str = "nonce";
 

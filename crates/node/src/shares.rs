@@ -129,7 +129,7 @@ async fn end_left_behind(node: &Node, share: &ShareRecord) {
     let (id, by, now) = (share.id, node.identity(), node.now());
     let stopped = node.with_store(move |store| store.stop_share(id, &by, now)).await;
     match stopped {
-        Ok(_) => forget_hashes(&node.home, &share.root),
+        Ok(_) => stop(node, share).await,
         Err(error) => tracing::error!(share = id, %error, "cannot stop a share"),
     }
 }
@@ -167,7 +167,8 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), NotServed> {
             "the node does not listen on UDP: a share goes by TCP only"
         );
     }
-    serve(node, source, &paths, &settings, admitted(node, share.id).await);
+    let admitted = admitted(node, share.id).await;
+    serve(node, share.id, source, &paths, &settings, admitted);
     Ok(())
 }
 
@@ -237,10 +238,14 @@ fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
     fs::rename(new, file)
 }
 
-/// Ends a share, and removes what was stored beside the database.
-pub(crate) fn stop(node: &Node, root: &[u8; 32]) {
-    node.shares.stop(root);
-    forget_hashes(&node.home, root);
+/// Ends a share that the database does not have any longer.
+pub(crate) async fn stop(node: &Node, share: &ShareRecord) {
+    node.shares.stop(share.id);
+    let others = node.with_store(|store| store.shares()).await.unwrap_or_default();
+    // Another share may have the same content.
+    if others.iter().all(|other| other.root != share.root) {
+        forget_hashes(&node.home, &share.root);
+    }
 }
 
 /// Removes what is stored of a share beside the database of the node of `home`.
@@ -248,9 +253,10 @@ pub fn forget_hashes(home: &Home, root: &[u8; 32]) {
     let _ = fs::remove_file(hashes_file(home, root));
 }
 
-/// Serves `source`, under the name of its first file. `admitted` identities have access to it already.
+/// Serves `source` as the share with this number, under the name of its first file. `admitted` identities have access to it already.
 pub(crate) fn serve(
     node: &Node,
+    number: i64,
     source: Source,
     paths: &[PathBuf],
     settings: &ShareSettings,
@@ -274,5 +280,5 @@ pub(crate) fn serve(
         upload_limit: settings.upload_limit,
         seed: u64::from_be_bytes(seed),
     };
-    node.shares.start(source, options);
+    node.shares.start(number, source, options);
 }

@@ -64,6 +64,7 @@ const NODE: Kind = Kind {
         include_str!("store/schema/node-1.sql"),
         include_str!("store/schema/node-2.sql"),
         include_str!("store/schema/node-3.sql"),
+        include_str!("store/schema/node-4.sql"),
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,

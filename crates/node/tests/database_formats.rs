@@ -16,6 +16,7 @@ use crate::support::{id, identity, key, link, start_by};
 const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
 const NODE_3: &str = include_str!("fixtures/node-v3.db.sql");
+const NODE_4: &str = include_str!("fixtures/node-v4.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// The time at which the fixtures were made.
@@ -111,6 +112,16 @@ fn node_3_shares_and_tickets_are_read() {
 }
 
 #[test]
+fn node_4_has_shares_of_one_content() {
+    let (_folder, path) = restore(NODE_4);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let shares = store.shares().unwrap();
+    let found: Vec<_> = shares.iter().map(|share| (share.name.as_str(), share.root)).collect();
+    assert_eq!(found, [("film.mkv", [0x50; 32]), ("copy.mkv", [0x50; 32])]);
+}
+
+#[test]
 fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
@@ -150,7 +161,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_3), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_4), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

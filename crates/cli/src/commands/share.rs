@@ -187,9 +187,13 @@ async fn with_node(
         let _lock = home.lock()?;
         let store = Store::open(&home.node_db())?;
         let now = SystemClock.now();
-        let roots = store.shares()?.into_iter().filter(|one| one.id == share).map(|one| one.root);
-        roots.for_each(|root| control::forget_hashes(home, &root));
+        let record = store.shares()?.into_iter().find(|one| one.id == share);
         store.stop_share(share, &home.key()?.identity(), now)?;
+        let others = store.shares()?;
+        let is_alone = |root: &[u8; 32]| others.iter().all(|other| other.root != *root);
+        if let Some(root) = record.map(|record| record.root).filter(is_alone) {
+            control::forget_hashes(home, &root);
+        }
     }
     Ok(0)
 }

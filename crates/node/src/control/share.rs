@@ -34,7 +34,7 @@ const MAX_SHOWN: usize = 20;
 pub struct ShareRequest {
     /// Absolute paths of files and folders.
     pub paths: Paths,
-    /// How they are served. Ignored if this content is shared already.
+    /// How they are served.
     pub settings: ShareSettings,
     /// Seconds until the ticket expires.
     pub expires_secs: u64,
@@ -48,7 +48,7 @@ pub struct ShareRequest {
     pub addresses: Vec<String>,
 }
 
-/// Shares files, and issues a ticket. Content that is shared already gets a further ticket.
+/// Shares files, and issues a ticket. If the same is shared already, it gets a further ticket.
 pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value, Reply> {
     for address in &request.addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
@@ -86,8 +86,6 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     let paths = json!(request.paths).to_string();
     let name = name_of(files);
     let answer = on_store(node, move |store| {
-        let known = store.share_with_root(&terms.root)?;
-        let is_new = known.is_none();
         let new = NewShare {
             name: &name,
             paths: &paths,
@@ -95,6 +93,8 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
             length: terms.length,
             settings: &settings,
         };
+        let known = store.same_share(&new)?;
+        let is_new = known.is_none();
         let share = known.map_or_else(|| store.add_share(&new, now), |known| Ok(known.id))?;
         let TicketTerms { expires, peers, bound, .. } = terms;
         store.add_ticket(&NewTicket { hash, share, expires, peers, bound }, now)?;
@@ -110,8 +110,9 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         }))
     })
     .await?;
-    if let Some(source) = shares::keep_hashes(node, source).await {
-        shares::serve(node, source, files, &request.settings, 0);
+    let source = shares::keep_hashes(node, source).await;
+    if let Some((number, source)) = answer["share"].as_i64().zip(source) {
+        shares::serve(node, number, source, files, &request.settings, 0);
     }
     Ok(answer)
 }
@@ -147,13 +148,13 @@ pub(super) async fn hold(
 pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
     let rows = on_store(node, |store| {
         let shares = store.shares()?.into_iter();
-        let rows = shares.map(|share| Ok((share.root, row(store, &share)?)));
+        let rows = shares.map(|share| Ok((share.id, row(store, &share)?)));
         rows.collect::<Result<Vec<_>, StoreError>>()
     });
     let mut rows = rows.await?;
     let names = names(node).await?;
-    for (root, row) in &mut rows {
-        row["served"] = served(node, root, &names).await;
+    for (number, row) in &mut rows {
+        row["served"] = served(node, *number, &names).await;
         for ticket in row["tickets"].as_array_mut().into_iter().flatten() {
             let bound = ticket["bound"].as_str().and_then(|bound| bound.parse().ok());
             ticket["bound_name"] = json!(bound.and_then(|bound: Identity| names.get(&bound)));
@@ -173,8 +174,8 @@ fn reason(node: &Node, row: &Value) -> Option<String> {
 }
 
 /// What the node does for a share now; null if it does not serve it.
-async fn served(node: &Node, root: &[u8; 32], names: &HashMap<Identity, String>) -> Value {
-    let Some(share) = node.shares.get(root) else { return Value::Null };
+async fn served(node: &Node, number: i64, names: &HashMap<Identity, String>) -> Value {
+    let Some(share) = node.shares.get(number) else { return Value::Null };
     let status = share.status().await;
     let peers = status.peers.iter().map(|(identity, chunks)| {
         let udp = status.over_udp.contains(identity);
@@ -207,15 +208,15 @@ async fn served(node: &Node, root: &[u8; 32], names: &HashMap<Identity, String>)
 pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
     let (by, now) = (node.identity(), node.now());
     let stopped = node.with_store(move |store| {
-        let root = store.shares()?.iter().find(|one| one.id == share).map(|one| one.root);
-        Ok::<_, StoreError>(root.zip(store.stop_share(share, &by, now)?))
+        let record = store.shares()?.into_iter().find(|one| one.id == share);
+        Ok::<_, StoreError>(record.zip(store.stop_share(share, &by, now)?))
     });
     let stopped = stopped.await.map_err(|error| refused(120, &error))?;
-    let (root, sessions) = stopped.ok_or_else(|| Reply::Error {
+    let (record, sessions) = stopped.ok_or_else(|| Reply::Error {
         exit_code: 1,
         text: format!("this node has no share {share}; `levada swarm ls` lists them"),
     })?;
-    shares::stop(node, &root);
+    shares::stop(node, &record).await;
     Ok(json!({ "share": share, "ended": end(node, &sessions) }))
 }
 

@@ -28,7 +28,7 @@ impl Admission for Admissions {
         let store = self.store.upgrade().ok_or("the node is stopping")?;
         let now = store.now(self.clock.now()).time;
         let expires = now.after(ADMISSION_TIME);
-        let grant = peer_grant((self.node, now), holder, root, (expires, USES));
+        let grant = peer_grant((self.node, now), holder, (root, None), (expires, USES));
         let grant = grant.map_err(|refusal| refusal.text)?;
         let created = store.create_session(&grant.new_session(), now);
         created.map_err(|error| {
@@ -39,18 +39,22 @@ impl Admission for Admissions {
     }
 }
 
-/// A session of `holder` for the share with this root, which cannot be passed on. `limits` are its expiry and its uses.
+/// A session of `holder` for the content with this root, and the share with this number, which cannot be passed on. `limits` are its expiry and its uses.
 pub(super) fn peer_grant(
     issuer: (Identity, UnixTime),
     holder: Identity,
-    root: &[u8; 32],
+    (root, share): (&[u8; 32], Option<i64>),
     limits: (UnixTime, u32),
 ) -> Result<Grant, Refusal> {
     let framing = Framing::default();
     let mut params = Params::new();
     let added = params
         .add(Params::FRAMING, framing.to_string().into_bytes())
-        .and_then(|()| params.add(Params::ROOT, root.to_vec()));
+        .and_then(|()| params.add(Params::ROOT, root.to_vec()))
+        .and_then(|()| match share {
+            Some(number) => params.add(Params::SHARE, number.to_be_bytes().to_vec()),
+            None => Ok(()),
+        });
     added.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
     let (expires, uses) = limits;
     let rights = Rights::EXECUTE;

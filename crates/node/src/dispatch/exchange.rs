@@ -54,7 +54,8 @@ impl RequestContext {
     /// identities.
     fn grant_for(&self, ticket: &TicketSummary) -> Result<Grant, ExchangeError> {
         let issuer = (self.node.identity(), self.node.now());
-        let minted = peer_grant(issuer, self.peer, &ticket.root, (ticket.expires, USES));
+        let content = (&ticket.root, Some(ticket.share));
+        let minted = peer_grant(issuer, self.peer, content, (ticket.expires, USES));
         minted.map_err(|refusal| ExchangeError::Failed(refusal.text))
     }
 }

@@ -44,7 +44,7 @@ impl Store {
     /// Stores a share, and returns its id.
     ///
     /// # Errors
-    /// [`StoreError`] if it is not on disk, or a share with this root has not been stopped.
+    /// [`StoreError`] if it is not on disk.
     pub fn add_share(&self, new: &NewShare, now: UnixTime) -> Result<i64, StoreError> {
         self.write(|tx| {
             tx.execute(
@@ -80,15 +80,18 @@ impl Store {
         })
     }
 
-    /// The share with this root that has not been stopped, if any.
+    /// The share of the same content, paths and settings that has not been stopped, if any.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
-    pub fn share_with_root(&self, root: &[u8; 32]) -> Result<Option<ShareRecord>, StoreError> {
+    pub fn same_share(&self, new: &NewShare) -> Result<Option<ShareRecord>, StoreError> {
         self.database.read(|connection| {
             connection
-                .prepare_cached("SELECT * FROM share WHERE root = ?1 AND stopped IS NULL")?
-                .query_row([root], record)
+                .prepare_cached(
+                    "SELECT * FROM share WHERE root = ?1 AND paths = ?2 AND settings = ?3
+                     AND stopped IS NULL ORDER BY id",
+                )?
+                .query_row((new.root, new.paths, new.settings), record)
                 .optional()
         })
     }

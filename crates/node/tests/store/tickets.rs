@@ -10,9 +10,12 @@ use crate::support::{LATER, NOW, id, identity, link};
 
 const ROOT: [u8; 32] = [0x60; 32];
 
+fn new_share(root: [u8; 32]) -> NewShare<'static> {
+    NewShare { name: "film", paths: "[\"/f\"]", root, length: 1 << 40, settings: "{}" }
+}
+
 fn add_share(store: &Store, root: [u8; 32]) -> i64 {
-    let new = NewShare { name: "film", paths: "[\"/f\"]", root, length: 1 << 40, settings: "{}" };
-    store.add_share(&new, NOW).unwrap()
+    store.add_share(&new_share(root), NOW).unwrap()
 }
 
 /// Adds the ticket with the hash `byte`, for `peers` identities.
@@ -120,11 +123,19 @@ fn shares_survive_a_restart_and_stop_once() {
     exchange(&store, 1, 1, 10, NOW).unwrap();
     drop(store);
     let store = home.open();
-    let found = store.share_with_root(&ROOT).unwrap().unwrap();
+    let found = store.same_share(&new_share(ROOT)).unwrap().unwrap();
     assert_eq!((found.id, found.name.as_str(), found.length), (share, "film", 1 << 40));
     assert_eq!(store.shares().unwrap(), [found]);
-    let twice = NewShare { name: "f", paths: "[]", root: ROOT, length: 0, settings: "{}" };
-    assert!(store.add_share(&twice, NOW).is_err(), "a capability names its share by the root");
+    // The same content under another path, or with other options, is another share.
+    for other in [
+        NewShare { paths: "[\"/g\"]", ..new_share(ROOT) },
+        NewShare { settings: "{\"chunk\":1024}", ..new_share(ROOT) },
+    ] {
+        assert_eq!(store.same_share(&other).unwrap(), None);
+        let id = store.add_share(&other, NOW).unwrap();
+        assert_eq!(store.same_share(&other).unwrap().unwrap().id, id);
+        store.stop_share(id, &identity(100), NOW).unwrap().unwrap();
+    }
     let owner = identity(100);
     assert_eq!(store.stop_share(share, &owner, NOW).unwrap(), Some(vec![id(10)]));
     assert_eq!(store.stop_share(share, &owner, NOW).unwrap(), None);

@@ -46,7 +46,7 @@ impl Session<'_> {
         let read = package.clone();
         let tree = self.handle.with(move |store| offer::hash_tree(store, &read)).await?;
         let tree = tree.ok_or_else(|| damaged(&package))?;
-        let share = offer.shares.get(&tree.root);
+        let share = offer.shares.of_package(&tree.root);
         let providers = match &share {
             Some(share) => providers(share, &reader).await,
             None => 0,

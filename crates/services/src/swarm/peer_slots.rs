@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::Identity;
 
+use super::ShareKey;
+
 /// Sessions of one identity in one share: two of a share with UDP, and two that have lost their connection
 /// without the node's notice.
 const MAX_SESSIONS: usize = 4;
 
-/// The root of a share, and a peer of it.
-type Key = ([u8; 32], Identity);
+/// A share, and a peer of it.
+type Key = (ShareKey, Identity);
 
 /// The slots of all shares together.
 pub(super) struct PeerSlots {
@@ -31,9 +33,9 @@ impl PeerSlots {
 
     /// Counts a session in the slot of `peer` until the result is dropped. `None` if all slots are taken, or
     /// the slot has as many sessions as one may have.
-    pub(super) fn enter(self: &Arc<Self>, root: [u8; 32], peer: Identity) -> Option<PeerSlot> {
+    pub(super) fn enter(self: &Arc<Self>, share: ShareKey, peer: Identity) -> Option<PeerSlot> {
         let mut taken = self.lock();
-        let key = (root, peer);
+        let key = (share, peer);
         let is_full = taken.len() >= self.limit;
         let sessions = match taken.get_mut(&key) {
             Some(sessions) => sessions,
@@ -78,15 +80,16 @@ mod tests {
     fn one_identity_has_one_place_in_a_share_whatever_it_opens() {
         let slots = PeerSlots::new(3);
         let [greedy, other, late] = [1, 2, 3].map(|byte| Identity::from_bytes([byte; 32]));
-        let held: Vec<_> = (0..10).filter_map(|_| slots.enter([7; 32], greedy)).collect();
+        let held: Vec<_> =
+            (0..10).filter_map(|_| slots.enter(ShareKey::Number(7), greedy)).collect();
         assert_eq!((held.len(), slots.lock().len()), (MAX_SESSIONS, 1));
-        let second = slots.enter([8; 32], greedy);
-        let third = slots.enter([7; 32], other);
+        let second = slots.enter(ShareKey::Root([8; 32]), greedy);
+        let third = slots.enter(ShareKey::Number(7), other);
         assert!(second.is_some() && third.is_some() && slots.are_taken());
-        assert!(slots.enter([7; 32], late).is_none());
+        assert!(slots.enter(ShareKey::Number(7), late).is_none());
         // A further session of a peer that is there.
-        assert!(slots.enter([7; 32], other).is_some());
+        assert!(slots.enter(ShareKey::Number(7), other).is_some());
         drop(held);
-        assert!(!slots.are_taken() && slots.enter([7; 32], late).is_some());
+        assert!(!slots.are_taken() && slots.enter(ShareKey::Number(7), late).is_some());
     }
 }
