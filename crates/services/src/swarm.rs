@@ -2,6 +2,7 @@
 
 mod join;
 mod peer_slots;
+mod share_key;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +17,7 @@ use levada_swarm::driver::{Link, Share, ShareOptions};
 use tokio::time::timeout;
 
 use peer_slots::PeerSlots;
+use share_key::ShareKey;
 
 pub use join::{JoinError, Joined, join, join_first, join_over_udp};
 
@@ -35,15 +37,6 @@ pub trait Admission: Send + Sync {
 pub struct Shares {
     running: Mutex<BTreeMap<ShareKey, Running>>,
     slots: Arc<PeerSlots>,
-}
-
-/// What a share is found by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum ShareKey {
-    /// Its number at the node.
-    Number(i64),
-    /// The root of its content: a package of a catalogue.
-    Root([u8; 32]),
 }
 
 enum Running {

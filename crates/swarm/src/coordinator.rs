@@ -305,7 +305,7 @@ mod tests {
             let mut say = |message, now| coordinator.handle(now, Input::Message(peer, message));
             say(Message::Listening(Vec::new()), Duration::ZERO);
             say(Message::Accept(0, 0), Duration::ZERO);
-            let want = Input::Message(peer, Message::Want(vec![0..1]));
+            let want = Input::Message(peer, Message::Want(runs_of(&[0])));
             let mut events = [Input::Sent { to: peer, index: 0 }, want];
             if wanted_first {
                 events.reverse();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use levada_core::Identity;
 
-use super::ShareKey;
+use super::share_key::ShareKey;
 
 /// Sessions of one identity in one share: two of a share with UDP, and two that have lost their connection
 /// without the node's notice.
