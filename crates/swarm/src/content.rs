@@ -6,6 +6,7 @@ mod error;
 mod folder;
 mod listing;
 mod manifest;
+mod naming;
 mod own_file;
 mod partial;
 mod paths;

@@ -10,8 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
-use rustix::io::Errno;
+use rustix::fs::syncfs;
 use rustix::process::geteuid;
 
 use crate::content::attributes;
@@ -19,6 +18,7 @@ use crate::content::beside::beside;
 use crate::content::error::ContentError;
 use crate::content::folder::Folder;
 use crate::content::manifest::{Entry, Kind};
+use crate::content::naming::name_folder;
 use crate::content::own_file::open_own;
 use crate::content::partial::PartialFile;
 use crate::content::space;
@@ -182,16 +182,7 @@ impl<'a> Unpacking<'a> {
         let mode = attributes::set_all(&self.path, self.folder.entries())?;
         syncfs(self.folder.handle())
             .map_err(|error| ContentError::file(&self.path)(error.into()))?;
-        match renameat_with(CWD, &self.path, CWD, &self.target, RenameFlags::NOREPLACE) {
-            // Some file systems cannot refuse: then an empty folder of this name would be replaced.
-            Err(Errno::INVAL | Errno::NOSYS) if fs::symlink_metadata(&self.target).is_err() => {
-                fs::rename(&self.path, &self.target).map_err(ContentError::file(&self.target))?;
-            }
-            Err(Errno::EXIST | Errno::INVAL | Errno::NOSYS) => {
-                return Err(ContentError::Exists(self.target.clone()));
-            }
-            renamed => renamed.map_err(|error| ContentError::file(&self.target)(error.into()))?,
-        }
+        name_folder(&self.path, &self.target)?;
         let mode = fs::Permissions::from_mode(mode);
         self.folder.handle().set_permissions(mode).map_err(ContentError::file(&self.target))?;
         lock(self.file).is_unpacked()
