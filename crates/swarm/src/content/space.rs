@@ -48,7 +48,8 @@ pub(super) fn check(
     };
     let rest = (length - moved.unwrap_or_default()).saturating_sub(allocated);
     let needed = rest.saturating_add(unpacking);
-    if needed > free {
+    // Some file systems do not tell.
+    if needed > free && state.f_blocks > 0 {
         return Err(ContentError::Space { path: path.to_owned(), needed, free });
     }
     Ok(())
