@@ -108,9 +108,7 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
         }
     };
     for share in stored {
-        if share_ends_with_its_process(&share) {
-            end_left_behind(&node, &share).await;
-        } else if let Err(error) = serve_one(&node, &share).await {
+        if let Err(error) = serve_one(&node, &share).await {
             tracing::warn!(share = share.id, %error, "a share is not served");
             node.not_served
                 .lock()
@@ -120,11 +118,7 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
     }
 }
 
-/// A share of `levada share --foreground` whose process was killed together with the node.
-fn share_ends_with_its_process(share: &ShareRecord) -> bool {
-    serde_json::from_str(&share.settings).is_ok_and(|settings: ShareSettings| settings.foreground)
-}
-
+/// Ends a share of `levada share --foreground` whose process was killed together with the node.
 async fn end_left_behind(node: &Node, share: &ShareRecord) {
     let (id, by, now) = (share.id, node.identity(), node.now());
     let stopped = node.with_store(move |store| store.stop_share(id, &by, now)).await;
@@ -145,6 +139,10 @@ enum NotServed {
 
 async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), NotServed> {
     let (paths, settings, chunk) = parse(share).ok_or(NotServed::Later)?;
+    if settings.foreground {
+        end_left_behind(node, share).await;
+        return Ok(());
+    }
     let changed = ContentError::Changed(paths.first().cloned().unwrap_or_default());
     let file = hashes_file(&node.home, &share.root);
     // A root of stored values says nothing about the length of the last chunk.
@@ -242,15 +240,14 @@ fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(crate) async fn stop(node: &Node, share: &ShareRecord) {
     node.shares.stop(share.id);
     let others = node.with_store(|store| store.shares()).await.unwrap_or_default();
-    // Another share may have the same content.
-    if others.iter().all(|other| other.root != share.root) {
-        forget_hashes(&node.home, &share.root);
-    }
+    forget_hashes(&node.home, share, &others);
 }
 
-/// Removes what is stored of a share beside the database of the node of `home`.
-pub fn forget_hashes(home: &Home, root: &[u8; 32]) {
-    let _ = fs::remove_file(hashes_file(home, root));
+/// Removes the hashes that the node of `home` has stored of an ended share, unless one of the `others` has the same content.
+pub fn forget_hashes(home: &Home, share: &ShareRecord, others: &[ShareRecord]) {
+    if others.iter().all(|other| other.root != share.root) {
+        let _ = fs::remove_file(hashes_file(home, &share.root));
+    }
 }
 
 /// Serves `source` as the share with this number, under the name of its first file. `admitted` identities have access to it already.

@@ -189,10 +189,8 @@ async fn with_node(
         let now = SystemClock.now();
         let record = store.shares()?.into_iter().find(|one| one.id == share);
         store.stop_share(share, &home.key()?.identity(), now)?;
-        let others = store.shares()?;
-        let is_alone = |root: &[u8; 32]| others.iter().all(|other| other.root != *root);
-        if let Some(root) = record.map(|record| record.root).filter(is_alone) {
-            control::forget_hashes(home, &root);
+        if let Some(record) = record {
+            control::forget_hashes(home, &record, &store.shares()?);
         }
     }
     Ok(0)
