@@ -92,7 +92,7 @@ pub(crate) fn open_if_needed(
     }
 }
 
-/// Whether a node has a catalogue: if the configuration enables it, a service needs it, or it exists already, because the
+/// Returns true if a node has a catalogue: if the configuration enables it, a service needs it, or it exists already, because the
 /// verbs of this home can reach it only through the node.
 pub(crate) fn is_needed(home: &Home, config: &Config, overrides: &Overrides) -> bool {
     let exists = || folder(home, config).join(DATABASE).exists();

@@ -71,7 +71,7 @@ pub struct Node {
     pub(crate) attempts: Attempts,
     /// Why shares are not served, by their numbers.
     pub(crate) not_served: Mutex<BTreeMap<i64, String>>,
-    /// Of each source, so many exchanges of tickets run at a time.
+    /// Limits the exchanges of tickets that a source runs at a time.
     pub(crate) exchanges: SourcePermits,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,

@@ -54,7 +54,7 @@ fn wrong(ran: &Ran, name: &str) -> String {
 /// with a remedy. Both change nothing. `run` runs a verb.
 #[track_caller]
 pub fn refused_by(home: &Home, run: impl Fn(&str) -> Ran, name: &str, text: &str) {
-    // The owner of the files is that of the first run.
+    // The files have the owner of the first run.
     let (checked, before) = (run("up --check"), listing(home.path()));
     assert!(error(&checked).contains(text), "{checked:?}");
     assert_eq!(error(&run("up --check")), error(&checked));
@@ -206,7 +206,7 @@ fn checks_change_nothing_after_a_stop_or_a_kill() {
     node.kill();
     assert!(home.path().join("node.db-wal").exists());
     unchanged("after a kill");
-    // What the killed node had stored is still there.
+    // The records of the killed node are still there.
     drop(home.up_with("up"));
 }
 

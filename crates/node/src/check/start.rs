@@ -16,7 +16,7 @@ use crate::ports::{Port, overlap, repeated, wanted};
 use crate::store::{Examined, Store, StoreError};
 use crate::{catalogue as node_catalogue, restore, rotate};
 
-/// Whether a node of the home runs.
+/// The state of the node of a home.
 #[derive(Clone, Copy, Debug)]
 pub enum State<'a> {
     /// One runs, and listens at these addresses, which the next start may use. Its files are in use and are not checked.
@@ -136,7 +136,7 @@ pub fn socket(home: &Home) -> Result<(), UpError> {
     Err(UpError(format!("{}: {error}", path.display())))
 }
 
-/// Binds all ports at the same time, as a start does. Those of forwards are notes: the node starts without them.
+/// Binds all ports at the same time, as a start does. A port of a forward gives a note: the node starts without it.
 fn ports(ports: &[Port], state: State<'_>) -> Result<Vec<String>, UpError> {
     let own = match state {
         State::Runs(own) => own,

@@ -16,7 +16,7 @@ pub const MAX_FILE: u64 = 1024 * 1024;
 /// As [`read_file`], for a regular file: a FIFO without a writer would block every start.
 pub(super) fn read_regular_file(file: &Path) -> Result<String, ConfigError> {
     match fs::metadata(file) {
-        // The error of a folder is that of reading it.
+        // A folder gives the error of reading it.
         Ok(found) if !found.is_file() && !found.is_dir() => {
             let source = io::Error::other("not a regular file");
             Err(ConfigError::Io { file: file.to_owned(), source })

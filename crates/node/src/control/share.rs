@@ -269,7 +269,7 @@ async fn open(paths: &[PathBuf], settings: &ShareSettings) -> Result<Source, Rep
     opened.map_err(|error| refused(120, &error))
 }
 
-/// Checks the paths, and the name of the first one, which is that of the share: peers that cannot use it refuse it.
+/// Checks the paths, and the name of the first one, which the share gets: peers that cannot use it refuse it.
 fn check_paths(paths: &[PathBuf]) -> Result<(), Reply> {
     if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
         return Err(refused(2, &format!("{}: not an absolute path", path.display())));

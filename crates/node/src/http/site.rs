@@ -224,7 +224,7 @@ impl Paths {
 
     fn metrics(&self) -> String {
         let node = &self.node;
-        // Read here: tasks that set a gauge after each change could do so in another order than that of the changes.
+        // Read here: tasks that set a gauge after each change could do so in another order than the changes.
         let gauges = [
             (&node.metrics.half_open, node.half_open.count()),
             (&node.metrics.connections, node.connections.count()),

@@ -42,7 +42,7 @@ impl Node {
         }
     }
 
-    /// What is left of the socket of an earlier node.
+    /// The socket that an earlier node has left.
     fn socket(home: &Home) -> Check {
         let socket = home.control_socket();
         match levada_node::check::socket(home) {

@@ -81,7 +81,7 @@ impl Report {
         lock(&self.state).total()
     }
 
-    /// Whether something was received, and not all.
+    /// Returns true if something was received, and not all.
     pub fn is_interrupted(&self) -> bool {
         let state = lock(&self.state);
         state.have > 0 && state.completed.is_none()

@@ -45,7 +45,7 @@ pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
     checks
 }
 
-/// Where the running node listens.
+/// The addresses at which the running node listens.
 fn running(status: &Value) -> Vec<Check> {
     let list = status["listening"].as_array().map(Vec::as_slice).unwrap_or_default();
     let list: Vec<&str> = list.iter().filter_map(|address| address.as_str()).collect();
