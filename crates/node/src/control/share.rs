@@ -67,7 +67,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     let links = source.left_out();
     let left_out: Vec<_> =
         links.iter().take(MAX_SHOWN).map(|path| path.display().to_string()).collect();
-    let left_out = (left_out, links.len());
+    let left_out_count = links.len();
     let content = source.id();
     let secret = Ticket::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let now = node.now();
@@ -105,8 +105,8 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
             "ticket_id": ticket_id(&hash),
             "length": terms.length,
             "expires": expires.0,
-            "left_out": left_out.0,
-            "left_out_count": left_out.1,
+            "left_out": left_out,
+            "left_out_count": left_out_count,
         }))
     })
     .await?;
