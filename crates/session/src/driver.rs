@@ -154,10 +154,10 @@ impl Driver {
             }
             state.channel.transmit(Instant::now(), &mut self.output);
             state.dispatch_events();
-            let interactive = state.interactive > 0;
+            let uplink = state.uplink();
             self.rtt = state.channel.rtt();
             drop(state);
-            self.rate.limit_unsent(self.transport.as_mut(), interactive);
+            self.rate.limit_unsent(self.transport.as_mut(), uplink);
             if self.output.is_empty() {
                 return Progress::Waiting;
             }

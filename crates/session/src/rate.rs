@@ -10,14 +10,33 @@ use crate::pacer::Pacer;
 const UNSENT_MICROS: u64 = 2_000;
 /// …but at least this many bytes.
 const UNSENT_FLOOR: u64 = 16 * 1024;
-/// The limit is multiplied by this until the transport's rate is known. At the start, congestion control raises its rate
+/// The limit until the transport's rate is known, in microseconds of the rate at which it sends now. At the start, congestion control raises its rate
 /// two- or threefold each round trip until that no longer helps. A sender that always runs out of data keeps it in that
 /// phase, with bbr forever, which causes queues and losses in the network.
-const STARTUP_FACTOR: u64 = 16;
+const STARTUP_MICROS: u64 = 32_000;
+/// The limit if the transport does not know at which rate it sends now.
+const STARTUP_UNSENT: u64 = 256 * 1024;
+/// The limit if other connections share the uplink, whose rates change as they come and go.
+const SHARED_MICROS: u64 = 10_000;
+/// It is at least this many bytes: two packets, since many connections may share a slow uplink.
+const SHARED_FLOOR: u64 = 3_000;
+/// How long a limit of the rate at which the transport sends now holds.
+const REREAD_AFTER: Duration = Duration::from_millis(10);
 /// The rate is known when this many samples in a row do not exceed the best one by a quarter.
 const PLATEAU_SAMPLES: u8 = 8;
 /// The minimum length of a sample; it is also at least one round trip.
 const MIN_SAMPLE: Duration = Duration::from_millis(100);
+
+/// What a connection shares its uplink with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uplink {
+    /// With nothing that a user waits for.
+    Bulk,
+    /// With an interactive stream.
+    Interactive,
+    /// With an interactive stream, and with other connections that send as much.
+    Shared,
+}
 
 /// Measures how fast the transport accepts bytes, and derives the limit on unsent bytes from it.
 pub(crate) struct Rate {
@@ -32,6 +51,8 @@ pub(crate) struct Rate {
     /// Samples in a row that did not exceed the best.
     plateau: u8,
     limit: Option<u32>,
+    /// When the transport's rate was read.
+    read: Option<Instant>,
     pacer: Pacer,
     pace: Option<u64>,
 }
@@ -47,6 +68,7 @@ impl Rate {
             best: 0,
             plateau: 0,
             limit: None,
+            read: None,
             pacer: Pacer::default(),
             pace: None,
         }
@@ -87,24 +109,29 @@ impl Rate {
         }
     }
 
-    fn limit_rate(&mut self, transport: &mut dyn Transport, interactive: bool) {
-        if !interactive {
-            self.pacer = Pacer::default();
+    /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter, or the pacing rate at all.
+    pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, uplink: Uplink) {
+        if uplink == Uplink::Bulk || self.total < UNSENT_FLOOR {
+            self.set_limit(transport, None);
+        } else if uplink == Uplink::Interactive && self.plateau >= PLATEAU_SAMPLES {
+            self.set_limit(
+                transport,
+                Some(unsent(self.bytes_per_second, UNSENT_MICROS).max(UNSENT_FLOOR)),
+            );
+        } else if self.read.is_none_or(|read| read.elapsed() >= REREAD_AFTER) {
+            self.read = Some(Instant::now());
+            let (micros, floor) = match uplink {
+                Uplink::Shared => (SHARED_MICROS, SHARED_FLOOR),
+                _ => (STARTUP_MICROS, UNSENT_FLOOR),
+            };
+            let limit = transport.sending_rate().map(|rate| unsent(rate, micros).max(floor));
+            self.set_limit(transport, Some(limit.unwrap_or(STARTUP_UNSENT)));
         }
-        if self.pacer.pace() != self.pace {
-            self.pace = self.pacer.pace();
-            transport.limit_rate(self.pace);
-            transport.probe(self.pacer.probes());
-        }
+        self.limit_rate(transport, uplink == Uplink::Interactive);
     }
 
-    /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter, or the pacing rate at all.
-    pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, interactive: bool) {
-        let wanted = (interactive && self.total >= UNSENT_FLOOR).then(|| {
-            let bytes = self.bytes_per_second.saturating_mul(UNSENT_MICROS) / 1_000_000;
-            let times = if self.plateau < PLATEAU_SAMPLES { STARTUP_FACTOR } else { 1 };
-            u32::try_from(bytes.max(UNSENT_FLOOR).saturating_mul(times)).unwrap_or(u32::MAX)
-        });
+    fn set_limit(&mut self, transport: &mut dyn Transport, wanted: Option<u64>) {
+        let wanted = wanted.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
         let near = match (self.limit, wanted) {
             (Some(set), Some(wanted)) => set.abs_diff(wanted) <= set / 4,
             (set, wanted) => set == wanted,
@@ -113,12 +140,33 @@ impl Rate {
             transport.limit_unsent(wanted);
             self.limit = wanted;
         }
-        self.limit_rate(transport, interactive);
     }
+
+    fn limit_rate(&mut self, transport: &mut dyn Transport, is_paced: bool) {
+        if !is_paced {
+            self.pacer = Pacer::default();
+        }
+        if self.pacer.pace() != self.pace {
+            self.pace = self.pacer.pace();
+            transport.limit_rate(self.pace);
+            transport.probe(self.pacer.probes());
+        }
+    }
+}
+
+/// The bytes of a limit that are sent in so many microseconds.
+fn unsent(bytes_per_second: u64, micros: u64) -> u64 {
+    u64::try_from(u128::from(bytes_per_second) * u128::from(micros) / 1_000_000).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
     use super::*;
 
     #[test]
@@ -130,5 +178,73 @@ mod tests {
         assert_eq!(rate.plateau, 2);
         rate.detect_plateau(600);
         assert_eq!(rate.plateau, 0);
+    }
+
+    /// A transport that sends at a rate, and remembers its limit.
+    struct Sending {
+        rate: Option<u64>,
+        limit: Option<u32>,
+        end: tokio::io::DuplexStream,
+    }
+
+    impl Transport for Sending {
+        fn limit_unsent(&mut self, bytes: Option<u32>) {
+            self.limit = bytes;
+        }
+
+        fn sending_rate(&self) -> Option<u64> {
+            self.rate
+        }
+    }
+
+    impl AsyncRead for Sending {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.end).poll_read(cx, buffer)
+        }
+    }
+
+    impl AsyncWrite for Sending {
+        fn poll_write(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+            bytes: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Pin::new(&mut self.end).poll_write(cx, bytes)
+        }
+
+        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.end).poll_flush(cx)
+        }
+
+        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Pin::new(&mut self.end).poll_shutdown(cx)
+        }
+    }
+
+    /// A sender that has little to send never fills the transport, so that its rate stays unknown.
+    #[test]
+    fn until_the_rate_is_known_the_limit_follows_that_of_the_transport() {
+        let limit = |rate, uplink| {
+            let (end, _far) = tokio::io::duplex(1);
+            let mut transport = Sending { rate, limit: Some(1), end };
+            let mut measured = Rate { total: UNSENT_FLOOR, ..Rate::new() };
+            measured.set_limit(&mut transport, Some(1));
+            measured.limit_unsent(&mut transport, uplink);
+            transport.limit
+        };
+        for (rate, interactive, shared) in [
+            (None, 256 << 10, 256 << 10),
+            (Some(100_000), 16 << 10, 3_000),
+            (Some(10_000_000), 320_000, 100_000),
+            (Some(u64::MAX / 2), u32::MAX, u32::MAX),
+        ] {
+            assert_eq!(limit(rate, Uplink::Bulk), None);
+            assert_eq!(limit(rate, Uplink::Interactive), Some(interactive), "{rate:?}");
+            assert_eq!(limit(rate, Uplink::Shared), Some(shared), "{rate:?}");
+        }
     }
 }

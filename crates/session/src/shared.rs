@@ -9,6 +9,7 @@ use std::time::Instant;
 use levada_channel::{Connection as Channel, Event, StreamId};
 
 use crate::budget::Accounted;
+use crate::rate::Uplink;
 use crate::{SessionError, StreamError};
 
 /// Shared state behind one lock, held only for as long as bytes are sealed, opened or copied.
@@ -27,6 +28,8 @@ pub(crate) struct State {
     pub(crate) streams: usize,
     /// Those of them that are interactive.
     pub(crate) interactive: usize,
+    /// See [`crate::Stream::share_uplink`].
+    pub(crate) shares_uplink: bool,
     readers: HashMap<StreamId, Waker>,
     writers: HashMap<StreamId, Waker>,
     /// Tasks that wait in [`crate::SendHalf::closed`].
@@ -47,6 +50,7 @@ impl Shared {
             flushed: false,
             streams: 0,
             interactive: 0,
+            shares_uplink: false,
             readers: HashMap::new(),
             writers: HashMap::new(),
             close_watchers: HashMap::new(),
@@ -87,6 +91,14 @@ impl Accounted for Shared {
 }
 
 impl State {
+    pub(crate) fn uplink(&self) -> Uplink {
+        match (self.interactive, self.shares_uplink) {
+            (0, _) => Uplink::Bulk,
+            (_, false) => Uplink::Interactive,
+            (_, true) => Uplink::Shared,
+        }
+    }
+
     /// Wakes the driver if the channel has bytes for the transport.
     pub(crate) fn request_transmit(&mut self) {
         // Without a waker the driver runs already, or is woken.

@@ -87,6 +87,12 @@ impl Stream {
         Self { send: SendHalf::new(core.clone()), receive: ReceiveHalf::new(core) }
     }
 
+    /// Says that other connections of this process send as much over the same uplink as the connection of this stream. While that has an
+    /// interactive stream, few bytes wait in the transport, and its rate, which changes as the others come and go, is not paced.
+    pub fn share_uplink(&self) {
+        self.send.share_uplink();
+    }
+
     /// See [`SendHalf::send`].
     pub fn send<'a>(
         &'a mut self,

@@ -24,6 +24,11 @@ pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
         let _ = bytes_per_second;
     }
 
+    /// The bytes per second at which the transport sends now if it has something to send; `None` if it does not know.
+    fn sending_rate(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether congestion control looks for a higher rate; it does at first. While the rate is limited to less than the network carries, there is
     /// none to find, and looking holds data back. A transport without a choice ignores it.
     fn probe(&mut self, probes: bool) {

@@ -55,6 +55,8 @@ struct Packets {
     full: usize,
     /// How many bytes of an incomplete packet were written last.
     begun: usize,
+    /// The most bytes of one write: the kernel takes a whole write as soon as it is below the limit.
+    most: usize,
 }
 
 /// Congestion controls that only react to loss, the better one first. The kernel may permit the second one only.
@@ -94,7 +96,7 @@ impl Tcp {
         let Some(packets) = &mut self.packets else {
             return Ok(send(&self.stream, bytes, SendFlags::NOSIGNAL)?);
         };
-        let part = packets.whole(bytes.len());
+        let part = packets.whole(bytes.len().min(packets.most));
         let (part, flags) = match part {
             0 => (bytes.len(), SendFlags::NOSIGNAL),
             part => (part, SendFlags::NOSIGNAL | SendFlags::EOR),
@@ -175,18 +177,67 @@ fn set_max_pacing_rate(stream: &TcpStream, bytes_per_second: u64) {
 #[cfg(not(target_os = "linux"))]
 fn set_max_pacing_rate(_stream: &TcpStream, _bytes_per_second: u64) {}
 
+/// The rate at which TCP sends, in bytes per second: the rate at which it paces packets, or a congestion window in each round trip if that is less
+/// (`tcpi_pacing_rate`, `tcpi_snd_cwnd` and `tcpi_rtt` of `TCP_INFO`, tcp(7)); `None` if the kernel does not say.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn sending_rate(stream: &TcpStream) -> Option<u64> {
+    use std::os::fd::AsRawFd;
+    // The positions of the fields in `struct tcp_info` of linux/tcp.h, which only grows at its end.
+    const SEGMENT: usize = 16;
+    const ROUND_TRIP: usize = 68;
+    const WINDOW: usize = 80;
+    const PACING_RATE: usize = 104;
+    const LENGTH: usize = 112;
+    let mut info = [0_u8; LENGTH];
+    let mut length = LENGTH as libc::socklen_t;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel writes at most `length` bytes, which `info` has.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 || length as usize != LENGTH {
+        return None;
+    }
+    let number = |at: usize| {
+        let bytes = info.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, |bytes| u64::from(u32::from_ne_bytes(bytes)))
+    };
+    let pacing = info.get(PACING_RATE..).and_then(|bytes| bytes.try_into().ok());
+    // Without a limit, all bits are set.
+    let pacing = pacing.map_or(u64::MAX, u64::from_ne_bytes);
+    let window = number(WINDOW) * number(SEGMENT) * 1_000_000;
+    let rate = pacing.min(window.checked_div(number(ROUND_TRIP)).unwrap_or(u64::MAX));
+    (rate != u64::MAX && rate > 0).then_some(rate)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn sending_rate(_stream: &TcpStream) -> Option<u64> {
+    None
+}
+
 impl Transport for Tcp {
     fn limit_unsent(&mut self, bytes: Option<u32>) {
         // Errors are ignored: without the option interactive data waits longer, and nothing else changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
         let full = SockRef::from(&self.stream).tcp_mss().ok().filter(|full| *full > 0);
         let begun = self.packets.map_or(0, |packets| packets.begun);
-        let packets = full.map(|full| Packets { full: full as usize, begun });
+        let most = bytes.map_or(usize::MAX, |bytes| bytes as usize);
+        let packets = full.map(|full| Packets { full: full as usize, begun, most });
         self.packets = packets.filter(|_| bytes.is_some());
     }
 
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
         set_max_pacing_rate(&self.stream, bytes_per_second.unwrap_or(u64::MAX));
+    }
+
+    fn sending_rate(&self) -> Option<u64> {
+        sending_rate(&self.stream)
     }
 
     fn probe(&mut self, probes: bool) {
@@ -271,7 +322,7 @@ mod tests {
 
     #[test]
     fn writes_end_with_a_full_packet() {
-        let packets = |begun| Packets { full: 1448, begun };
+        let packets = |begun| Packets { full: 1448, begun, most: usize::MAX };
         assert_eq!(packets(0).whole(16_400), 11 * 1448);
         assert_eq!(packets(472).whole(16_400), 11 * 1448 - 472);
         assert_eq!(packets(472).whole(976), 976);
@@ -304,6 +355,24 @@ mod tests {
                 near.probe(true);
                 assert_eq!(name(&near), control);
             }
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_says_at_which_rate_a_connection_sends() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut near = Tcp::new(TcpStream::connect(address).await.unwrap()).unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut near, &[1; 1000]).await.unwrap();
+        far.read_exact(&mut [0; 1000]).await.unwrap();
+        assert!(near.sending_rate().is_some_and(|rate| rate > 1000));
+        for most in [3_000_u32, 100_000] {
+            near.limit_unsent(Some(most));
+            let packets = near.packets.unwrap();
+            assert_eq!(packets.most, most as usize);
+            assert!(packets.whole(1 << 20) > 100_000);
         }
     }
 

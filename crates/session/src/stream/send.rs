@@ -36,6 +36,11 @@ impl SendHalf {
         Self { core, finished: false, write_cancelled: false, since_yield: 0 }
     }
 
+    /// See [`crate::Stream::share_uplink`].
+    pub(super) fn share_uplink(&self) {
+        self.core.handle.shared().lock().shares_uplink = true;
+    }
+
     /// Sends one whole message; waits for the peer's credit.
     ///
     /// # Errors
