@@ -41,6 +41,8 @@ struct Neighbour {
     postponed: bool,
     /// What its trust in this party must be by now: more offers would be refused.
     trusts: u32,
+    /// The time in which it answers an offer, as a moving average.
+    answer: Duration,
 }
 
 /// A chunk that was offered.
@@ -53,12 +55,24 @@ struct Sending {
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Since when it waits for an answer. It takes up a slot.
-    Offered(Duration),
-    /// It was accepted after so many chunks had left. It takes up a slot.
+    /// It waits for an answer.
+    Offered(Offered),
+    /// It was accepted, and others leave before it. It takes up a slot.
+    Accepted,
+    /// It began to leave after so many chunks had left. It takes up a slot.
     Leaving { after: u64 },
-    /// It was accepted, and its receiver is slower than the others: it takes up no slot.
+    /// Its receiver is slower than the others: it takes up no slot.
     Held,
+}
+
+/// When a chunk was offered.
+#[derive(Clone, Copy)]
+struct Offered {
+    at: Duration,
+    /// How many chunks had left.
+    after: u64,
+    /// It takes up a slot, until its receiver is found to answer later than others.
+    in_slot: bool,
 }
 
 /// The chunks of one party, and those of its neighbours. Time is the duration since any fixed moment.
@@ -77,6 +91,8 @@ pub(crate) struct Exchange {
     /// Before this, no accepted chunk is late, and no offer is withdrawn. It may be earlier than the first of these.
     deadline: Option<Duration>,
     slots: Slots,
+    /// Chunks that were accepted and do not leave yet: the receiver, the chunk, and how many levels it lacks.
+    accepted: VecDeque<(PeerId, u32, u8)>,
     /// Only at the coordinator: chunks are given out once.
     given: Option<Given>,
     random: Random,
@@ -97,6 +113,7 @@ impl Exchange {
             news: News::new(chunks),
             deadline: None,
             slots: Slots::new(geometry),
+            accepted: VecDeque::new(),
             given: None,
             random,
             out: VecDeque::new(),
@@ -142,6 +159,7 @@ impl Exchange {
             trust: FROM_ONE,
             postponed: false,
             trusts: FROM_ONE,
+            answer: Duration::ZERO,
         };
         if self.neighbours.contains_key(&peer) {
             return;

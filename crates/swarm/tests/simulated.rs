@@ -10,6 +10,8 @@ mod groups;
 mod loss;
 #[path = "simulated/mediated.rs"]
 mod mediated;
+#[path = "simulated/uneven.rs"]
+mod uneven;
 
 use std::time::Duration;
 

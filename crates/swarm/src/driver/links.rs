@@ -102,6 +102,9 @@ impl Links {
         let serial = self.serial;
         let (control, messages) = channel(CONTROL_QUEUE);
         let (data, chunks) = channel(DATA_QUEUE);
+        for stream in [&link.control, &link.data] {
+            stream.share_uplink();
+        }
         let (control_out, control_in) = link.control.split();
         let (data_out, data_in) = link.data.split();
         let task =

@@ -15,10 +15,8 @@ const SAMPLE: usize = 24;
 /// The most chunks that a peer got first from the source, and that no other peer has reported yet; with few peers and a long way to
 /// them, more.
 const WINDOW: u32 = 4;
-/// How long the source waits for peers to pass chunks on, before it gives out second copies.
+/// How long the source waits before it gives out the first second copy, unless a peer has passed on a chunk before.
 const COPY_DELAY: Duration = Duration::from_millis(100);
-/// The least time between two second copies that are given out because peers lack uplink.
-const MIN_COPY_DELAY: Duration = Duration::from_millis(1);
 
 /// The time in which a neighbour answers an offer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,6 +33,7 @@ pub(crate) struct Given {
     windows: BTreeMap<PeerId, u32>,
     /// Since when all windows are full.
     waiting_since: Option<Duration>,
+    /// How long it waits at least before it gives out a second copy.
     copy_delay: Duration,
 }
 
@@ -53,6 +52,8 @@ impl Given {
     /// `peer` has reported chunk `index`.
     pub(super) fn reported(&mut self, peer: PeerId, index: u32) {
         if self.first.get(&index).is_some_and(|first| *first != peer) {
+            // Peers pass on what they can.
+            self.copy_delay = Duration::ZERO;
             self.release(index);
         }
     }
@@ -113,10 +114,9 @@ struct Receiver {
 }
 
 impl Neighbour {
-    /// Whether it can be offered a chunk.
-    fn is_open(&self, most: usize) -> bool {
-        let most = most.min(self.trusts as usize);
-        self.sending.len() < most && !self.silent && !self.have.is_full()
+    /// It has answered an offer that it got so long ago.
+    fn answered(&mut self, after: Duration) {
+        self.answer = if self.answer.is_zero() { after } else { (self.answer * 7 + after) / 8 };
     }
 
     fn is_sending(&self, index: u32) -> bool {
@@ -129,12 +129,29 @@ impl Exchange {
     pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8, now: Duration) {
         // A ticket that was altered may name longer content: what comes cannot prove itself, and its receiver gives up.
         let levels = levels.min(self.geometry.levels());
-        let sending = self.neighbours.get_mut(&from).map(|neighbour| &mut neighbour.sending);
-        let chunk = sending.and_then(|all| all.iter_mut().find(|one| one.index == index));
         // Once: a peer that repeats itself gets no second copy.
-        if let Some(chunk) = chunk.filter(|chunk| matches!(chunk.state, State::Offered(_))) {
+        let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
+        let chunk = neighbour.sending.iter_mut().find(|one| one.index == index);
+        let Some(chunk) = chunk else { return };
+        let State::Offered(offered) = chunk.state else { return };
+        chunk.state = self.slots.accept(offered);
+        neighbour.answered(now.saturating_sub(offered.at));
+        self.accepted.push_back((from, index, levels));
+        self.send_accepted(now);
+    }
+
+    /// Chunks that leave one after the other arrive earlier than those that leave together.
+    fn send_accepted(&mut self, now: Duration) {
+        while self.slots.may_leave() {
+            let Some((to, index, levels)) = self.accepted.pop_front() else { return };
+            let sending = self.neighbours.get_mut(&to).map(|one| &mut one.sending);
+            let chunk = sending.and_then(|all| all.iter_mut().find(|one| one.index == index));
+            // Its receiver may have gone.
+            let Some(chunk) = chunk.filter(|one| matches!(one.state, State::Accepted)) else {
+                continue;
+            };
             chunk.state = self.slots.start(now);
-            self.out.push_back(Output::SendChunk { to: from, index, levels });
+            self.out.push_back(Output::SendChunk { to, index, levels });
             self.slots.stalls_at().into_iter().for_each(|at| self.due_at(at));
         }
     }
@@ -152,7 +169,7 @@ impl Exchange {
     /// The chunk has left for `to`.
     pub(crate) fn sent(&mut self, to: PeerId, index: u32, now: Duration) {
         if let Some(sent) = self.settle(to, index) {
-            self.slots.chunk_left(now);
+            self.slots.chunk_left(!self.accepted.is_empty(), now);
             self.release_held();
             if !sent.is_wanted {
                 self.learn(to, index);
@@ -164,12 +181,10 @@ impl Exchange {
         self.fill(now);
     }
 
-    /// Chunks that wait for their receivers take up no slots.
+    /// Chunks and offers that wait for their receivers take up no slots.
     fn release_held(&mut self) {
         for sending in self.neighbours.values_mut().flat_map(|one| &mut one.sending) {
-            if self.slots.is_held(sending) {
-                self.slots.release(std::mem::replace(&mut sending.state, State::Held));
-            }
+            self.slots.release_held(sending);
         }
     }
 
@@ -181,7 +196,7 @@ impl Exchange {
         let all = self.neighbours.values_mut().flat_map(|one| &mut one.sending);
         let leaving = all.filter_map(|sending| match sending.state {
             State::Leaving { after } => Some((after, sending)),
-            State::Offered(_) | State::Held => None,
+            State::Offered(_) | State::Accepted | State::Held => None,
         });
         if let Some((_, sending)) = leaving.min_by_key(|(after, _)| *after) {
             self.slots.release(std::mem::replace(&mut sending.state, State::Held));
@@ -211,12 +226,12 @@ impl Exchange {
 
     /// Makes offers while there are slots.
     pub(crate) fn fill(&mut self, now: Duration) {
+        self.send_accepted(now);
         while self.slots.is_free() {
             let Some((peer, index)) = self.pick(now) else { return };
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
-            let state = State::Offered(now);
+            let state = self.slots.offer(now);
             neighbour.sending.push(Sending { index, state, is_wanted: false });
-            self.slots.take();
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }
@@ -225,15 +240,15 @@ impl Exchange {
     /// When [`Exchange::fill`] may do more than now.
     pub(super) fn copy_at(&self) -> Option<Duration> {
         let given = self.given.as_ref().filter(|_| self.slots.is_free())?;
-        Some(given.waiting_since? + given.copy_delay)
+        Some(given.waiting_since? + self.copy_delay(given))
     }
 
     /// When [`Self::withdraw`] has something to do.
     pub(super) fn withdraw_at(&self) -> Option<Duration> {
         let sending = self.neighbours.values().flat_map(|one| &one.sending);
         let offered = sending.filter_map(|chunk| match chunk.state {
-            State::Offered(at) => Some(at + ANSWER_TIMEOUT),
-            State::Leaving { .. } | State::Held => None,
+            State::Offered(offered) => Some(offered.at + ANSWER_TIMEOUT),
+            State::Accepted | State::Leaving { .. } | State::Held => None,
         });
         offered.chain(self.slots.stalls_at()).min()
     }
@@ -242,7 +257,7 @@ impl Exchange {
     pub(super) fn withdraw(&mut self, now: Duration) {
         self.release_stalled(now);
         for neighbour in self.neighbours.values_mut() {
-            let is_late = |chunk: &Sending| matches!(chunk.state, State::Offered(at) if at + ANSWER_TIMEOUT <= now);
+            let is_late = |chunk: &Sending| matches!(chunk.state, State::Offered(offered) if offered.at + ANSWER_TIMEOUT <= now);
             for chunk in neighbour.sending.extract_if(.., |chunk| is_late(chunk)) {
                 if let Some(given) = &mut self.given {
                     given.take_back(chunk.index);
@@ -266,7 +281,7 @@ impl Exchange {
             given.waiting_since = None;
             if copy.is_some() {
                 // Peers lack uplink: the next second copy comes sooner.
-                given.copy_delay = (given.copy_delay / 2).max(MIN_COPY_DELAY);
+                given.copy_delay /= 2;
             }
         }
         copy
@@ -282,19 +297,33 @@ impl Exchange {
         self.pick_fresh(&peers).or_else(|| self.pick_rare(&peers))
     }
 
-    /// The most chunks on their way to one neighbour: with few neighbours, more, so that all slots are used.
-    fn most_for_one(&self) -> usize {
-        FOR_ONE.max(self.slots.allowed() / self.neighbours.len().max(1))
+    /// Whether a neighbour can be offered a chunk.
+    fn is_open(&self, one: &Neighbour) -> bool {
+        let most = self.most_for(one).min(one.trusts as usize);
+        one.sending.len() < most && !one.silent && !one.have.is_full()
+    }
+
+    /// The most chunks on their way to a neighbour: with few neighbours, more, so that all slots are used; and as many as could leave for it
+    /// until it answers.
+    fn most_for(&self, one: &Neighbour) -> usize {
+        let neighbours = self.neighbours.len().max(1);
+        FOR_ONE.max(self.slots.allowed() / neighbours) + self.unanswered(one)
+    }
+
+    /// How many chunks leave for a neighbour, if all get as many, until it answers an offer.
+    fn unanswered(&self, one: &Neighbour) -> usize {
+        let share = self.slots.per_chunk() * self.neighbours.len().max(1) as u32;
+        let chunks = one.answer.as_nanos().checked_div(share.as_nanos());
+        chunks.map_or(0, |chunks| usize::try_from(chunks).unwrap_or(usize::MAX)).min(slots::MOST)
     }
 
     /// Neighbours that can be offered more, in a random rotation.
     fn receivers(&mut self) -> Vec<Receiver> {
-        let most = self.most_for_one();
-        let open = self.neighbours.iter().filter(|(_, one)| one.is_open(most));
+        let open = self.neighbours.iter().filter(|(_, one)| self.is_open(one));
         let mut peers = Vec::with_capacity(self.neighbours.len());
         peers.extend(open.map(|(peer, one)| Receiver {
             peer: *peer,
-            sending: one.sending.len(),
+            sending: one.sending.len().saturating_sub(self.unanswered(one)),
             count: one.have.count(),
         }));
         let turn = self.random.below(peers.len() as u32) as usize;
@@ -407,9 +436,7 @@ impl Exchange {
         }
         given.first.insert(index, peer);
         *given.windows.entry(peer).or_default() += 1;
-        if given.waiting_since.take().is_some() {
-            given.copy_delay = (given.copy_delay * 2).min(COPY_DELAY);
-        }
+        given.waiting_since = None;
         Some((peer, index))
     }
 
@@ -423,15 +450,19 @@ impl Exchange {
 
     /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would be wasted.
     fn is_copy_due(&mut self, now: Duration) -> bool {
-        let most = self.most_for_one();
-        let mut all = self.neighbours.values();
-        let is_open = all.any(|one| one.is_open(most));
+        let is_open = self.neighbours.values().any(|one| self.is_open(one));
         let Some(given) = &mut self.given else { return true };
         if !is_open {
             given.waiting_since = None;
             return false;
         }
         let since = *given.waiting_since.get_or_insert(now);
-        now >= since + given.copy_delay
+        self.given.as_ref().is_none_or(|given| now >= since + self.copy_delay(given))
+    }
+
+    /// How long the source waits for peers to pass chunks on: as long as a chunk takes to leave, so that a second copy that turns out to be
+    /// needless costs no more than the wait.
+    fn copy_delay(&self, given: &Given) -> Duration {
+        given.copy_delay.max(self.slots.per_chunk())
     }
 }

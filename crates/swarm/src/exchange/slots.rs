@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{FEW, Sending, State};
+use super::{FEW, Offered, Sending, State};
 use crate::Geometry;
 
 /// The least number, for few chunks and for many.
@@ -16,8 +16,14 @@ pub(super) const MOST: usize = 256;
 const IDLE: usize = 2;
 /// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
 const BUSY: usize = 2;
-/// Without a chunk that leaves in this time, one of them waits for its receiver and not for the uplink.
-const STALL: Duration = Duration::from_secs(2);
+/// So many chunks leave at a time as an uplink carries in this time; at least one does.
+const SPAN: Duration = Duration::from_millis(100);
+/// The time that a chunk takes to leave is measured over so many.
+const MEASURED: u32 = 32;
+/// Without a chunk that leaves while so many usually do, one of them waits for its receiver and not for the uplink.
+const STALL: u32 = 8;
+/// The bounds of that time.
+const STALL_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
 pub(super) struct Slots {
     least: usize,
@@ -35,6 +41,10 @@ pub(super) struct Slots {
     left: u64,
     /// When the last chunk left, or the first began to.
     moved: Duration,
+    /// The time that a chunk takes to leave while others wait behind it, as a moving average.
+    per_chunk: Duration,
+    /// Of so many chunks.
+    measured: u32,
 }
 
 impl Slots {
@@ -51,6 +61,8 @@ impl Slots {
             busy: 0,
             left: 0,
             moved: Duration::ZERO,
+            per_chunk: Duration::ZERO,
+            measured: 0,
         }
     }
 
@@ -67,12 +79,31 @@ impl Slots {
         self.allowed
     }
 
+    /// The time that a chunk takes to leave.
+    pub(super) fn per_chunk(&self) -> Duration {
+        self.per_chunk
+    }
+
     /// A chunk is offered.
-    pub(super) fn take(&mut self) {
+    pub(super) fn offer(&mut self, now: Duration) -> State {
         self.used += 1;
+        State::Offered(Offered { at: now, after: self.left, in_slot: true })
     }
 
     /// An offer was accepted.
+    pub(super) fn accept(&mut self, offered: Offered) -> State {
+        self.used += usize::from(!offered.in_slot);
+        State::Accepted
+    }
+
+    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first.
+    pub(super) fn may_leave(&self) -> bool {
+        let most = SPAN.as_nanos().checked_div(self.per_chunk.as_nanos());
+        let most = most.map_or(self.least, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        self.leaving < most.max(1)
+    }
+
+    /// A chunk begins to leave.
     pub(super) fn start(&mut self, now: Duration) -> State {
         if self.leaving == 0 {
             self.moved = now;
@@ -84,7 +115,8 @@ impl Slots {
     /// A chunk or an offer needs no slot any longer.
     pub(super) fn release(&mut self, state: State) {
         match state {
-            State::Offered(_) => self.used -= 1,
+            State::Offered(offered) => self.used -= usize::from(offered.in_slot),
+            State::Accepted => self.used -= 1,
             State::Leaving { .. } => {
                 self.used -= 1;
                 self.leaving -= 1;
@@ -94,11 +126,17 @@ impl Slots {
     }
 
     /// A chunk has left. If the uplink had nothing to do again, although more could have been offered, more are from now on: the longer the
-    /// round trip, the more offers wait for their answers. If others are always behind it, fewer are.
-    pub(super) fn chunk_left(&mut self, now: Duration) {
+    /// round trip, the more offers wait for their answers. If others are always behind it, fewer are. `others_wait`: some were accepted that do not
+    /// leave yet.
+    pub(super) fn chunk_left(&mut self, others_wait: bool, now: Duration) {
         self.left += 1;
+        if self.leaving > 0 || others_wait {
+            let took = now.saturating_sub(self.moved);
+            self.measured = (self.measured + 1).min(MEASURED);
+            self.per_chunk = (self.per_chunk * (self.measured - 1) + took) / self.measured;
+        }
         self.moved = now;
-        let waits = self.leaving == 0 && self.used + 1 >= self.allowed;
+        let waits = self.leaving == 0 && !others_wait && self.used + 1 >= self.allowed;
         self.busy = if self.leaving >= self.least { self.busy + 1 } else { 0 };
         self.idle += usize::from(waits);
         if self.idle >= IDLE {
@@ -110,14 +148,25 @@ impl Slots {
         }
     }
 
-    /// Whether so many chunks have left since this one began to that it must wait for its receiver.
-    pub(super) fn is_held(&self, sending: &Sending) -> bool {
-        matches!(sending.state, State::Leaving { after } if self.left - after > 2 * self.allowed as u64)
+    /// A chunk that has not left, or an offer without an answer, while so many others have left waits for its receiver.
+    pub(super) fn release_held(&mut self, sending: &mut Sending) {
+        let is_late = |after| self.left - after > 2 * self.allowed as u64;
+        match &mut sending.state {
+            State::Leaving { after } if is_late(*after) => {
+                self.release(std::mem::replace(&mut sending.state, State::Held));
+            }
+            State::Offered(offered) if offered.in_slot && is_late(offered.after) => {
+                offered.in_slot = false;
+                self.used -= 1;
+            }
+            _ => {}
+        }
     }
 
     /// When the chunk that began to leave first is taken for one that waits for its receiver.
     pub(super) fn stalls_at(&self) -> Option<Duration> {
-        (self.leaving > 0).then(|| self.moved + STALL)
+        (self.leaving > 0)
+            .then(|| self.moved + (self.per_chunk * STALL).clamp(STALL_TIME.0, STALL_TIME.1))
     }
 
     /// One is.
