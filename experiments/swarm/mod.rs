@@ -31,7 +31,7 @@ enum Experiment {
     /// Goodput over a path that loses packets, the share beside a flow of TCP, and CPU time per byte, by controller
     Loss(loss::Arguments),
     /// One file to ten clients on links of 100 Mbit/s, beside libtorrent, and nginx with curl
-    Links(levada_harness::Options),
+    Links(links::Arguments),
     /// A coordinator with 10,000 registered connections that do nothing: memory, and the time of a peer that fetches
     Crowd(levada_harness::Options),
     /// Mediated mode over the number of peers, with real sockets on this machine
@@ -78,9 +78,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Loss(arguments) => {
             loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
         }
-        Experiment::Links(options) => {
-            links::run(&options)?.conclude(&options, |_| Ok(()), report::links)
-        }
+        Experiment::Links(arguments) => run_links(&arguments),
         Experiment::Crowd(options) => {
             crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)
         }
@@ -129,6 +127,10 @@ fn run_memory(options: &levada_harness::Options) -> anyhow::Result<()> {
     memory::run(options)?.conclude(options, |_| Ok(()), report::memory)
 }
 
+fn run_links(arguments: &links::Arguments) -> anyhow::Result<()> {
+    links::run(arguments)?.conclude(&arguments.options, |_| Ok(()), report::links)
+}
+
 fn all(options: levada_harness::Options) -> anyhow::Result<()> {
     use simulated::{CACHE, LOAD, ORDER, SCALE, TIMERS};
     for experiment in [&SCALE, &LOAD, &CACHE, &ORDER, &TIMERS] {
@@ -140,7 +142,7 @@ fn all(options: levada_harness::Options) -> anyhow::Result<()> {
     crowd::run(&options)?.conclude(&options, |_| Ok(()), report::crowd)?;
     run_mediated(&options)?;
     run_memory(&options)?;
-    links::run(&options)?.conclude(&options, |_| Ok(()), report::links)?;
+    run_links(&links::Arguments::all(options.clone()))?;
     let arguments = loss::Arguments::all(options);
     loss::run(&arguments)?.conclude(&arguments.options, |_| Ok(()), report::targets)
 }

@@ -1,5 +1,6 @@
 //! The tables, computed from rows only.
 
+mod links;
 mod model;
 mod paper;
 mod real;
@@ -10,7 +11,6 @@ use anyhow::ensure;
 use levada_harness::{Params, Row, exponent_row, find, ratio_row, read_rows};
 use serde_json::Value;
 
-use super::links::{self, MEDIATED, SUBJECTS};
 use super::loss::{self, ORDERS};
 use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES, TIMERS};
 use super::subject::{CONTROLLERS, Subject};
@@ -18,13 +18,14 @@ use super::{complete, crowd, mediated, memory, rtt, single};
 use crate::measuring::file;
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
+pub use links::links;
 pub use paper::{completeness, round_trips, single};
 pub use real::{mediated, memory};
 
 /// Prints every table that the rows in `folder` allow.
 pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = read_rows(&file(folder, loss::NAME))?;
-    let of_links = read_rows(&file(folder, links::NAME))?;
+    let of_links = read_rows(&file(folder, super::links::NAME))?;
     let of_crowd = read_rows(&file(folder, crowd::NAME))?;
     let of_mediated = read_rows(&file(folder, mediated::NAME))?;
     let of_memory = read_rows(&file(folder, memory::NAME))?;
@@ -38,7 +39,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
         tables.extend([points(experiment, &rows), simulated(&rows), model::model(&rows)]);
     }
     tables.extend([
-        measured(&of_links),
+        links::measured(&of_links),
         links(&of_links),
         crowd(&of_crowd),
         real::medians("Mediated mode, real sockets", &["peers", "bytes", "cache"], &of_mediated),
@@ -87,42 +88,6 @@ fn goodput(rows: &[Row]) -> Table {
     for row in rows.iter().filter(of_part) {
         let values = [row.median, row.min, row.max].map(short);
         table.lines.push([format!("`{}`", row.subject)].into_iter().chain(values).collect());
-    }
-    table
-}
-
-/// One file to ten clients.
-fn measured(rows: &[Row]) -> Table {
-    let metrics = ["time", "time ÷ bound", "time ÷ uplink bound", "first ÷ last", "source ÷ file"];
-    let head = ["subject", "bytes"].into_iter().chain(metrics).map(str::to_owned);
-    let mut table = Table::new("One file to ten clients", head);
-    for row in rows.iter().filter(|row| row.metric == "time") {
-        let cell = |metric: &&str| {
-            let found = find(rows, &row.subject, metric, &row.params);
-            found.map(|row| short(row.median)).unwrap_or_default()
-        };
-        let bytes = row.params.get("bytes").map(ToString::to_string).unwrap_or_default();
-        let first = [format!("`{}`", row.subject), bytes];
-        table.lines.push(first.into_iter().chain(metrics.iter().map(cell)).collect());
-    }
-    table
-}
-
-/// The comparisons of one file to ten clients, with thresholds.
-pub fn links(rows: &[Row]) -> Table {
-    let mut table = Table::new("One file to ten clients", ["comparison", "target", "result"]);
-    for own in rows.iter().filter(|row| row.metric == "time" && row.subject == SUBJECTS[0]) {
-        let of = |metric: &str| find(rows, SUBJECTS[0], metric, &own.params).cloned();
-        line(&mut table, "time ÷ bound".into(), AtMost(1.25), of("time ÷ bound"));
-        let mediated = find(rows, MEDIATED, "time ÷ uplink bound", &own.params).cloned();
-        line(&mut table, "mediated: time ÷ uplink bound".into(), AtMost(1.08), mediated);
-        for (rival, limit) in [(SUBJECTS[1], 0.55), (SUBJECTS[2], 0.14)] {
-            let rival_row = find(rows, rival, "time", &own.params);
-            let ratio = rival_row.and_then(|rival| ratio_row(own, rival));
-            line(&mut table, format!("time ÷ `{rival}`"), AtMost(limit), ratio);
-        }
-        line(&mut table, "source ÷ file".into(), AtMost(1.1), of("source ÷ file"));
-        line(&mut table, "first ÷ last".into(), AtLeast(0.9), of("first ÷ last"));
     }
     table
 }
