@@ -41,7 +41,7 @@ struct Neighbour {
     postponed: bool,
     /// What its trust in this party must be by now: more offers would be refused.
     trusts: u32,
-    /// The time in which it answers an offer, as a moving average.
+    /// The time in which it answers an offer, without what late answers add.
     answer: Duration,
 }
 
@@ -82,6 +82,8 @@ pub(crate) struct Exchange {
     neighbours: BTreeMap<PeerId, Neighbour>,
     /// For each chunk, how many neighbours have it.
     copies: Vec<u16>,
+    /// For each chunk, how many neighbours it was offered to, or is on its way to.
+    sending: Vec<u16>,
     /// Chunks that no neighbour had when they came.
     fresh: VecDeque<u32>,
     expected: BTreeMap<u32, Expected>,
@@ -105,6 +107,7 @@ impl Exchange {
         Self {
             geometry,
             copies: vec![0; chunks as usize],
+            sending: vec![0; chunks as usize],
             have,
             neighbours: BTreeMap::new(),
             fresh: VecDeque::new(),
@@ -183,7 +186,10 @@ impl Exchange {
     /// A neighbour is gone. What was expected from it is wanted again.
     pub(crate) fn unlink(&mut self, peer: PeerId, now: Duration) {
         let Some(gone) = self.neighbours.remove(&peer) else { return };
-        gone.sending.iter().for_each(|sending| self.slots.release(sending.state));
+        for sending in &gone.sending {
+            self.slots.release(sending.state);
+            self.sending[sending.index as usize] -= 1;
+        }
         for index in gone.have.runs().flatten() {
             self.copies[index as usize] -= 1;
         }

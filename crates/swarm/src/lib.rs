@@ -54,12 +54,14 @@ pub enum Output {
         /// Where it listens, `host:port`.
         addresses: Vec<String>,
     },
-    /// Accept a connection of this peer, and report `Linked`.
+    /// Accept a connection of this peer, and report `Linked`. If none comes for a while, connect to it, but do not report that this fails.
     Allow {
         /// The peer.
         peer: PeerId,
         /// The identity that it must prove.
         identity: [u8; 32],
+        /// Where it listens, `host:port`.
+        addresses: Vec<String>,
     },
     /// End the connection to this peer, and accept no other.
     Disconnect(PeerId),

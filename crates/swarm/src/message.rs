@@ -47,7 +47,7 @@ pub enum Message {
         identity: [u8; 32],
         /// Where it listens, `host:port`.
         addresses: Vec<String>,
-        /// Whether the receiver connects; otherwise the peer does.
+        /// Whether the receiver connects; otherwise the peer does, and the receiver only if that takes long.
         dial: bool,
     },
     /// From the coordinator: this peer is no longer a neighbour.

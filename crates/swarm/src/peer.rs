@@ -25,6 +25,8 @@ pub enum Input {
     Linked(PeerId),
     /// It is gone, or could not be made.
     Unlinked(PeerId),
+    /// It is gone, and another one to the same neighbour is there.
+    Relinked(PeerId),
     /// A chunk has come. `good`: it was verified and stored.
     Chunk {
         /// The sender.
@@ -101,6 +103,10 @@ impl Peer {
             Input::Linked(peer) if self.may_link(peer) => self.exchange.link(peer, now),
             Input::Linked(peer) => self.exchange.out.push_back(Output::Disconnect(peer)),
             Input::Unlinked(peer) => self.unlinked(peer, now),
+            Input::Relinked(peer) => {
+                self.exchange.unlink(peer, now);
+                self.handle(now, Input::Linked(peer));
+            }
             Input::Chunk { from, index, good: true } => self.exchange.received(from, index, now),
             Input::Chunk { from, index, good: false } => self.poisoned(from, index, now),
             Input::Sent { to, index } => self.exchange.sent(to, index, now),
@@ -135,7 +141,7 @@ impl Peer {
                 }
                 self.exchange.out.push_back(match dial {
                     true => Output::Connect { peer, identity, addresses },
-                    false => Output::Allow { peer, identity },
+                    false => Output::Allow { peer, identity, addresses },
                 });
             }
             Message::Part(peer) => {

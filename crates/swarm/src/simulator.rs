@@ -23,7 +23,9 @@ use network::Network;
 pub use scenario::{Outcome, PeerScenario, RoundTrip, Scenario};
 
 /// The time until a peer gives up connecting to one that does not answer.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(1);
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a peer waits for the connection of another before it connects by itself.
+const SECOND_ATTEMPT: Duration = Duration::from_millis(250);
 /// The most events at one moment: beyond, parties answer each other without end, and the simulation stops.
 const MOST_AT_ONCE: u64 = 1_000_000;
 
@@ -47,7 +49,12 @@ enum Event {
         to: PeerId,
         index: u32,
     },
-    Link(PeerId, PeerId),
+    /// A peer has connected to another one. Only the first of the two that tries says if that fails.
+    Link {
+        dialer: PeerId,
+        other: PeerId,
+        is_first: bool,
+    },
     Unlink {
         at: PeerId,
         other: PeerId,
@@ -261,7 +268,9 @@ impl<'a> Simulator<'a> {
                 self.coordinate(coordinator::Input::Sent { to, index })
             }
             Event::Sent { from, to, index } => self.input(from, peer::Input::Sent { to, index }),
-            Event::Link(dialer, other) => {
+            Event::Link { dialer, other, is_first: false }
+                if self.network.is_linked(dialer, other) => {}
+            Event::Link { dialer, other, is_first } => {
                 if self.is_running(dialer)
                     && self.is_running(other)
                     && self.can_connect(dialer, other)
@@ -269,7 +278,7 @@ impl<'a> Simulator<'a> {
                 {
                     self.input(other, peer::Input::Linked(dialer));
                     self.input(dialer, peer::Input::Linked(other));
-                } else {
+                } else if is_first {
                     self.after(delay, Event::Unlink { at: dialer, other });
                 }
             }
@@ -436,15 +445,19 @@ impl<'a> Simulator<'a> {
             }
             Output::Evict(index) => drop(self.cache.remove(&index)),
             Output::Connect { peer, .. } => {
-                let reachable =
-                    self.number(peer).is_some_and(|number| self.scenario.peers[number].reachable);
-                if reachable && self.can_connect(at, peer) {
-                    self.after(delay * 2, Event::Link(at, peer));
+                if self.reaches(at, peer) {
+                    let link = Event::Link { dialer: at, other: peer, is_first: true };
+                    self.after(delay * 2, link);
                 } else {
                     self.after(DIAL_TIMEOUT, Event::Unlink { at, other: peer });
                 }
             }
-            Output::Allow { .. } => {}
+            Output::Allow { peer, .. } => {
+                if self.reaches(at, peer) {
+                    let link = Event::Link { dialer: at, other: peer, is_first: false };
+                    self.after(SECOND_ATTEMPT + delay * 2, link);
+                }
+            }
             Output::Disconnect(peer) if at == PeerId::COORDINATOR => {
                 if let Some(number) = self.number(peer) {
                     self.leave(number);
@@ -457,6 +470,12 @@ impl<'a> Simulator<'a> {
                 }
             }
         }
+    }
+
+    /// Whether a peer can connect to another one now.
+    fn reaches(&self, from: PeerId, to: PeerId) -> bool {
+        let reachable = self.number(to).is_some_and(|to| self.scenario.peers[to].reachable);
+        reachable && self.can_connect(from, to)
     }
 
     fn send(&mut self, from: PeerId, to: PeerId, message: Message) {

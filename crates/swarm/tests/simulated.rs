@@ -102,6 +102,20 @@ fn peers_of_which_none_can_be_reached_are_served_by_the_source() {
     assert_eq!(outcome.source_bytes, 80 * scenario.geometry.length());
 }
 
+/// Whoever is told to connect first: the other one does so soon after.
+#[test]
+fn three_of_ten_that_cannot_be_reached_delay_the_others_by_little() {
+    for seed in 0..seeds().min(100) {
+        let mut scenario = Scenario { seed, ..equal(10, 1000) };
+        let unreachable = (0..10).cycle().skip(seed as usize).take(3);
+        unreachable.for_each(|number| scenario.peers[number].reachable = false);
+        let outcome = run(&scenario);
+        assert_eq!(outcome.finished.len(), 10, "seed {seed}");
+        let last = outcome.finished[9].as_secs_f64() / scenario.fluid_bound().as_secs_f64();
+        assert!(last <= 1.15, "seed {seed}: {last}");
+    }
+}
+
 #[test]
 fn few_chunks_reach_many_peers_nearly_as_fast_as_by_trees() {
     let ratio = |seed: u64| {

@@ -26,6 +26,8 @@ use tokio::task::JoinHandle;
 
 #[path = "sockets/completion.rs"]
 mod completion;
+#[path = "sockets/second_attempt.rs"]
+mod second_attempt;
 #[path = "sockets/udp.rs"]
 mod udp;
 

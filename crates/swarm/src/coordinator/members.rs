@@ -171,11 +171,11 @@ impl Members {
         chosen.into_iter().collect()
     }
 
-    /// The messages by which `dialer` connects to `other`.
+    /// The messages by which `dialer` connects to `other`, which connects by itself if that takes long.
     fn pair(&mut self, dialer: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
         let meet = |members: &Self, peer: PeerId, dial: bool| {
             let member = members.members.get(&peer)?;
-            let addresses = if dial { member.addresses.clone()? } else { Vec::new() };
+            let addresses = member.addresses.clone()?;
             Some(Message::Meet { peer, identity: member.identity, addresses, dial })
         };
         let (Some(to), Some(from)) = (meet(self, other, true), meet(self, dialer, false)) else {

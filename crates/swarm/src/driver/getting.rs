@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use levada_core::Identity;
 use levada_session::Connection;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
-use tokio::time::sleep_until;
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
+use tokio::time::{sleep, sleep_until};
 
 use super::events::{Event, GetError, Progress};
 use super::links::{Link, Links};
@@ -26,6 +26,8 @@ const QUEUE: usize = 1024;
 const MOST_WAITING: usize = 64;
 /// How long a connection waits for the coordinator to announce its peer.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection of a peer is waited for, before this side connects to it: as long as between two attempts of RFC 8305, section 5.
+const SECOND_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// A download.
 pub struct Get {
@@ -79,6 +81,7 @@ impl Get {
             links,
             network: self.network,
             tasks: JoinSet::new(),
+            dials: JoinSet::new(),
             pairing: Arc::new(Pairing::new(MOST_WAITING)),
             events,
             start: Instant::now(),
@@ -104,15 +107,17 @@ struct Runner {
     peer: Peer,
     links: Links,
     network: Network,
-    /// Attempts to connect, and incoming connections without streams.
+    /// Incoming connections without streams.
     tasks: JoinSet<()>,
+    /// Attempts to connect.
+    dials: JoinSet<()>,
     /// Incoming streams whose other one comes on a further connection.
     pairing: Arc<Pairing>,
     events: Sender<Event>,
     start: Instant,
     /// Neighbours that the coordinator has named.
-    named: HashMap<PeerId, Identity>,
-    /// Incoming links of peers that the coordinator has not named yet.
+    named: HashMap<PeerId, Named>,
+    /// Incoming links of peers that the coordinator has not named yet, and of those to which this one has connected meanwhile.
     waiting: Vec<(Identity, Link, Instant)>,
     progress: Sender<Progress>,
     /// When chunks were requested that have not come.
@@ -121,6 +126,21 @@ struct Runner {
     /// The link to the coordinator was ended here.
     gave_up: bool,
     file: Arc<Mutex<PartialFile>>,
+}
+
+/// A neighbour that the coordinator has named.
+struct Named {
+    identity: Identity,
+    /// Whether this side connects to it first.
+    dials_first: bool,
+    /// The attempt to connect to it.
+    attempt: Option<AbortHandle>,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        self.attempt.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl Runner {
@@ -180,6 +200,7 @@ impl Runner {
                     None => return Err(GetError::CoordinatorLost),
                 },
                 Some(_) = self.tasks.join_next() => {}
+                Some(_) = self.dials.join_next() => {}
                 () = &mut stop, if complete => return Ok(()),
             }
         }
@@ -204,6 +225,9 @@ impl Runner {
                 if peer == PeerId::COORDINATOR && !self.peer.is_complete() {
                     return Err(GetError::CoordinatorLost);
                 }
+                if serial > 0 && self.relink(peer) {
+                    return Ok(());
+                }
                 if !self.links.contains(peer) {
                     self.named.remove(&peer);
                     self.handle(Input::Unlinked(peer));
@@ -223,7 +247,7 @@ impl Runner {
         bytes: u64,
         stored: Result<bool, ContentError>,
     ) -> Result<(), GetError> {
-        let identity = self.named.get(&from).copied();
+        let identity = self.named.get(&from).map(|named| named.identity);
         let good = stored?;
         let took = self.requested.remove(&index).map_or(Duration::ZERO, |at| at.elapsed());
         if good && !self.peer.have().contains(index) {
@@ -239,10 +263,15 @@ impl Runner {
 
     /// An incoming connection: of a neighbour that was named, or will be.
     fn incoming(&mut self, identity: Identity, link: Link) {
-        if let Some(peer) =
-            self.named.iter().find(|(_, named)| **named == identity).map(|(peer, _)| *peer)
-        {
-            return self.link(peer, link);
+        let named = self.named.iter().find(|(_, named)| named.identity == identity);
+        if let Some((peer, named)) = named.map(|(peer, named)| (*peer, named)) {
+            if !self.links.contains(peer) {
+                return self.link(peer, link);
+            }
+            // Both have connected. The other end keeps the connection of the first one, unless it has given that up.
+            if named.dials_first {
+                return;
+            }
         }
         self.waiting.retain(|(_, _, since)| since.elapsed() < ANNOUNCEMENT_TIMEOUT);
         if self.waiting.len() < MOST_WAITING {
@@ -254,9 +283,27 @@ impl Runner {
         if self.links.contains(peer) {
             return;
         }
+        let attempt = self.named.get_mut(&peer).and_then(|named| named.attempt.take());
+        attempt.iter().for_each(AbortHandle::abort);
         self.links.add(peer, link, None);
         self.handle(Input::Linked(peer));
         self.report(Progress::Neighbours(self.peer.neighbours()));
+    }
+
+    /// Goes on with the other connection to a neighbour, if both have connected. False if there is none.
+    fn relink(&mut self, peer: PeerId) -> bool {
+        let Some(identity) = self.named.get(&peer).map(|named| named.identity) else {
+            return false;
+        };
+        let Some(link) = self.take_waiting(identity) else { return false };
+        self.links.add(peer, link, None);
+        self.handle(Input::Relinked(peer));
+        true
+    }
+
+    fn take_waiting(&mut self, identity: Identity) -> Option<Link> {
+        let at = self.waiting.iter().position(|(waiting, _, _)| *waiting == identity)?;
+        Some(self.waiting.swap_remove(at).1)
     }
 
     fn handle(&mut self, input: Input) {
@@ -282,7 +329,9 @@ impl Runner {
                 Output::Connect { peer, identity, addresses } => {
                     self.connect(peer, identity, addresses)
                 }
-                Output::Allow { peer, identity } => self.allow(peer, identity),
+                Output::Allow { peer, identity, addresses } => {
+                    self.allow(peer, identity, addresses)
+                }
                 Output::Disconnect(peer) => {
                     self.gave_up |= peer == PeerId::COORDINATOR;
                     self.links.remove(peer, None);
@@ -301,22 +350,31 @@ impl Runner {
 
     fn connect(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
         let identity = Identity::from_bytes(identity);
-        self.named.insert(peer, identity);
         let (dials, events) = (self.network.dials(), self.events.clone());
-        self.tasks.spawn(async move {
+        let attempt = self.dials.spawn(async move {
             let event = match meeting::dial(dials, identity, addresses).await {
                 Some(link) => Event::Linked(peer, link),
                 None => Event::Unlinked(peer, 0),
             };
             let _ = events.send(event).await;
         });
+        self.named.insert(peer, Named { identity, dials_first: true, attempt: Some(attempt) });
     }
 
-    fn allow(&mut self, peer: PeerId, identity: [u8; 32]) {
+    /// Waits for a connection of a peer, which may be unable to reach this one; then it is connected from here.
+    fn allow(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
         let identity = Identity::from_bytes(identity);
-        self.named.insert(peer, identity);
-        if let Some(at) = self.waiting.iter().position(|(waiting, _, _)| *waiting == identity) {
-            let (_, link, _) = self.waiting.swap_remove(at);
+        let (dials, events) = (self.network.dials(), self.events.clone());
+        let attempt = (!addresses.is_empty()).then(|| {
+            self.dials.spawn(async move {
+                sleep(SECOND_ATTEMPT).await;
+                if let Some(link) = meeting::dial(dials, identity, addresses).await {
+                    let _ = events.send(Event::Linked(peer, link)).await;
+                }
+            })
+        });
+        self.named.insert(peer, Named { identity, dials_first: false, attempt });
+        if let Some(link) = self.take_waiting(identity) {
             self.link(peer, link);
         }
     }

@@ -114,9 +114,13 @@ struct Receiver {
 }
 
 impl Neighbour {
-    /// It has answered an offer that it got so long ago.
+    /// It has answered an offer after so long. Late answers count little: the offers may have waited behind chunks for the same neighbour.
     fn answered(&mut self, after: Duration) {
-        self.answer = if self.answer.is_zero() { after } else { (self.answer * 7 + after) / 8 };
+        let is_first = self.answer.is_zero();
+        self.answer = match is_first || after < self.answer {
+            true => after,
+            false => (self.answer * 31 + after) / 32,
+        };
     }
 
     fn is_sending(&self, index: u32) -> bool {
@@ -221,6 +225,7 @@ impl Exchange {
         let at = neighbour.sending.iter().position(|sending| sending.index == index)?;
         let settled = neighbour.sending.swap_remove(at);
         self.slots.release(settled.state);
+        self.sending[index as usize] -= 1;
         Some(settled)
     }
 
@@ -232,6 +237,7 @@ impl Exchange {
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
             let state = self.slots.offer(now);
             neighbour.sending.push(Sending { index, state, is_wanted: false });
+            self.sending[index as usize] += 1;
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }
@@ -263,6 +269,7 @@ impl Exchange {
                     given.take_back(chunk.index);
                 }
                 self.slots.release(chunk.state);
+                self.sending[chunk.index as usize] -= 1;
                 neighbour.silent = true;
             }
         }
@@ -272,11 +279,11 @@ impl Exchange {
         if self.given.is_none() {
             return self.pick_copy();
         }
-        let never_given = self.pick_never_given();
+        let never_given = self.pick_never_given(self.window());
         if never_given.is_some() || !self.is_copy_due(now) {
             return never_given;
         }
-        let copy = self.pick_copy();
+        let copy = self.pick_never_given(u32::MAX).or_else(|| self.pick_copy());
         if let Some(given) = &mut self.given {
             given.waiting_since = None;
             if copy.is_some() {
@@ -386,7 +393,7 @@ impl Exchange {
                 break;
             }
             if !neighbour.is_sending(found) {
-                let copies = self.copies(found);
+                let copies = self.copies(found) + self.sending[found as usize];
                 if best.is_none_or(|(fewest, _)| copies < fewest) {
                     best = Some((copies, found));
                 }
@@ -401,13 +408,15 @@ impl Exchange {
         neighbour.is_some_and(|one| !one.have.contains(index) && !one.is_sending(index))
     }
 
-    /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got.
-    fn pick_never_given(&mut self) -> Option<(PeerId, u32)> {
+    /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got, if that has passed on all but fewer
+    /// than `most`.
+    fn pick_never_given(&mut self, most: u32) -> Option<(PeerId, u32)> {
         let peers = self.receivers();
-        let most = self.window();
         let given = self.given.as_mut()?;
-        let is_needless =
-            |index: u32| self.copies[index as usize] > 0 || !self.have.contains(index);
+        let is_needless = |index: u32| {
+            self.copies[index as usize] + self.sending[index as usize] > 0
+                || !self.have.contains(index)
+        };
         // One that is promised again may be there twice.
         while given
             .again
