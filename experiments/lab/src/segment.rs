@@ -48,7 +48,8 @@ impl Segment {
         // What is redirected there reaches no address.
         let sink = "link add sink0 type veth peer name sink1\nlink set sink0 up\nlink set sink1 up";
         node.batch("ip", &format!("{sink}\n"))?;
-        let first = "ip protocol 6 0xff match u8 0x02 0x12 at nexthdr+13";
+        // The flag SYN without ACK, behind an IP header without options.
+        let first = "ip protocol 6 0xff match u8 0x02 0x12 at 33";
         let filter = format!("filter add dev {device} parent ffff: protocol ip u32 match {first}");
         let drop = "action mirred egress redirect dev sink0";
         node.batch("tc", &format!("qdisc add dev {device} ingress\n{filter} {drop}\n"))

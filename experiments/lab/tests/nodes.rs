@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use levada_lab::{Backend, Change, Lab, LabError, Link, Options};
+use levada_lab::{Backend, Change, Lab, LabError, Link, Node, Options};
 
 #[test]
 fn nodes_reach_each_other_and_nothing_else() {
@@ -73,6 +73,31 @@ fn multicast_reaches_all_nodes_of_a_segment() {
     assert!(outsider.run(|| TcpStream::connect(at)).unwrap().is_err());
     let foreign = Lab::new(Options::default()).unwrap().node("foreign").unwrap();
     assert!(matches!(lab.segment(&[&foreign]), Err(LabError::Invalid(_))));
+}
+
+/// It connects to others, as a host behind a router with address translation does.
+#[test]
+fn a_node_that_refuses_connections_and_one_that_is_cut_off() {
+    let mut lab = Lab::new(Options::default()).unwrap();
+    let nodes = ["a", "b"].map(|name| lab.node(name).unwrap());
+    let star = lab.star(&nodes.each_ref(), 100_000_000).unwrap();
+    star.limit_uplink(&nodes[0], 10_000_000).unwrap();
+    let [a, b] = nodes.each_ref().map(|node| {
+        let address = star.address(node).unwrap();
+        node.run(|| TcpListener::bind((address, 0))).unwrap().unwrap()
+    });
+    let connect = |from: &Node, to: &TcpListener, millis| {
+        let (at, limit) = (to.local_addr().unwrap(), Duration::from_millis(millis));
+        from.run(|| TcpStream::connect_timeout(&at, limit)).unwrap()
+    };
+    connect(&nodes[1], &a, 30_000).unwrap();
+    star.refuse_connections(&nodes[0]).unwrap();
+    connect(&nodes[0], &b, 30_000).unwrap();
+    assert_eq!(connect(&nodes[1], &a, 300).unwrap_err().kind(), ErrorKind::TimedOut);
+    star.cut(&nodes[0], true).unwrap();
+    assert_eq!(connect(&nodes[0], &b, 300).unwrap_err().kind(), ErrorKind::TimedOut);
+    star.cut(&nodes[0], false).unwrap();
+    connect(&nodes[0], &b, 30_000).unwrap();
 }
 
 #[test]
