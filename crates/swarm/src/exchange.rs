@@ -167,6 +167,10 @@ impl Exchange {
         if self.neighbours.contains_key(&peer) {
             return;
         }
+        if self.neighbours.is_empty() && self.given.is_some() {
+            // What was learned of those before may not hold for these.
+            self.slots = Slots::new(self.geometry);
+        }
         self.neighbours.insert(peer, neighbour);
         if peer == PeerId::COORDINATOR {
             // Its source has all chunks.

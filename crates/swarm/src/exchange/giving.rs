@@ -438,7 +438,7 @@ impl Exchange {
             peers.iter().filter(|one| given.room(one.peer, most) > 0 && !is_sending(&one.peer));
         // A peer without chunks has an idle uplink.
         let order =
-            |one: &&Receiver| (one.sending, one.count > 0, most - given.room(one.peer, most));
+            |one: &&Receiver| (one.count > 0, most - given.room(one.peer, most), one.sending);
         let peer = open.min_by_key(order)?.peer;
         if given.again.pop_front().is_none() {
             given.next += 1;

@@ -16,7 +16,9 @@ pub(super) const MOST: usize = 256;
 const IDLE: usize = 2;
 /// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
 const BUSY: usize = 2;
-/// So many chunks leave at a time as an uplink carries in this time; at least one does.
+/// An uplink is slow if a chunk takes longer to leave.
+const SLOW: Duration = Duration::from_millis(15);
+/// Of a slow one, so many chunks leave at a time as it carries in this time; at least one does.
 const SPAN: Duration = Duration::from_millis(100);
 /// The time that a chunk takes to leave is measured over so many.
 const MEASURED: u32 = 32;
@@ -96,11 +98,11 @@ impl Slots {
         State::Accepted
     }
 
-    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first.
+    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first. What leaves together over a slow uplink all
+    /// arrives late, and so do answers.
     pub(super) fn may_leave(&self) -> bool {
-        let most = SPAN.as_nanos().checked_div(self.per_chunk.as_nanos());
-        let most = most.map_or(self.least, |most| usize::try_from(most).unwrap_or(usize::MAX));
-        self.leaving < most.max(1)
+        let most = SPAN.as_nanos().checked_div(self.per_chunk.as_nanos()).unwrap_or(u128::MAX);
+        self.per_chunk < SLOW || (self.leaving as u128) < most.max(1)
     }
 
     /// A chunk begins to leave.
