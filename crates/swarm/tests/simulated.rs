@@ -102,7 +102,7 @@ fn peers_of_which_none_can_be_reached_are_served_by_the_source() {
     assert_eq!(outcome.source_bytes, 80 * scenario.geometry.length());
 }
 
-/// Whoever is told to connect first: the other one does so soon after.
+/// If the one that is told to connect cannot, the other one does so soon after.
 #[test]
 fn three_of_ten_that_cannot_be_reached_delay_the_others_by_little() {
     for seed in 0..seeds().min(100) {

@@ -39,7 +39,7 @@ pub enum Scenario {
     Short(u32),
     /// Uplinks of clients differ.
     Uneven(usize),
-    /// To three of the clients, nobody can connect.
+    /// No other can connect to three of the clients.
     Unreachable,
     /// The source is cut off for so many seconds.
     Blackout(u64),

@@ -235,7 +235,7 @@ impl Exchange {
         while self.slots.is_free() {
             let Some((peer, index)) = self.pick(now) else { return };
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
-            let state = self.slots.offer(now);
+            let state = self.slots.take(now);
             neighbour.sending.push(Sending { index, state, is_wanted: false });
             self.sending[index as usize] += 1;
             self.due_at(now + ANSWER_TIMEOUT);

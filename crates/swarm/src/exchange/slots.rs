@@ -87,7 +87,7 @@ impl Slots {
     }
 
     /// A chunk is offered.
-    pub(super) fn offer(&mut self, now: Duration) -> State {
+    pub(super) fn take(&mut self, now: Duration) -> State {
         self.used += 1;
         State::Offered(Offered { at: now, after: self.left, in_slot: true })
     }
