@@ -3,6 +3,8 @@
 //! An offer costs a round trip, but no chunk is sent twice, and the sender decides by the state of its uplink: it makes the next offer
 //! while chunks accepted before are still leaving.
 
+mod choosing;
+mod given;
 mod giving;
 mod news;
 mod slots;
@@ -17,7 +19,7 @@ use crate::message::{MAX_RUNS, Message};
 use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
-pub(crate) use giving::Given;
+pub(crate) use given::Given;
 use news::News;
 use slots::Slots;
 use taking::{Expected, FROM_ONE};

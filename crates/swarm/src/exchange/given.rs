@@ -1,0 +1,93 @@
+//! What a source has given out.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::PeerId;
+use crate::bitmap::Bitmap;
+
+/// How long the source waits before it gives out the first second copy, unless a peer has passed on a chunk before.
+const COPY_DELAY: Duration = Duration::from_millis(100);
+
+/// What a source has given out.
+pub(crate) struct Given {
+    /// The next chunk that was never given.
+    pub(super) next: u32,
+    /// Chunks whose only copy is lost.
+    pub(super) again: VecDeque<u32>,
+    /// The peer that was given a chunk, until another peer reports it.
+    pub(super) first: BTreeMap<u32, PeerId>,
+    /// The number of these for each peer.
+    pub(super) windows: BTreeMap<PeerId, u32>,
+    /// Since when all windows are full.
+    pub(super) waiting_since: Option<Duration>,
+    /// How long it waits at least before it gives out a second copy.
+    pub(super) copy_delay: Duration,
+}
+
+impl Given {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: 0,
+            again: VecDeque::new(),
+            first: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            waiting_since: None,
+            copy_delay: COPY_DELAY,
+        }
+    }
+
+    /// `peer` has reported chunk `index`.
+    pub(super) fn reported(&mut self, peer: PeerId, index: u32) {
+        if self.first.get(&index).is_some_and(|first| *first != peer) {
+            // Peers pass on what they can.
+            self.copy_delay = Duration::ZERO;
+            self.release(index);
+        }
+    }
+
+    /// A peer wants a chunk that it had declined or that did not come, and `copies` others have it.
+    pub(super) fn wanted(&mut self, index: u32, copies: u16) {
+        if copies == 0 && index < self.next && !self.first.contains_key(&index) {
+            self.again.push_back(index);
+        }
+    }
+
+    /// A chunk was not taken.
+    pub(super) fn take_back(&mut self, index: u32) {
+        if self.first.contains_key(&index) {
+            self.release(index);
+            self.again.push_back(index);
+        }
+    }
+
+    pub(super) fn release(&mut self, index: u32) {
+        let window = self.first.remove(&index).and_then(|first| self.windows.get_mut(&first));
+        if let Some(window) = window {
+            *window -= 1;
+        }
+    }
+
+    /// A peer is gone: what only it had, or was to have, is given again.
+    pub(super) fn forget(&mut self, peer: PeerId, had: &Bitmap, copies: &[u16]) {
+        self.windows.remove(&peer);
+        let promised = self.first.iter().filter(|(_, first)| **first == peer);
+        let promised: Vec<u32> = promised.map(|(index, _)| *index).collect();
+        for index in &promised {
+            self.first.remove(index);
+        }
+        let promised = promised.into_iter().filter(|index| !had.contains(*index));
+        let all = had.runs().flatten().chain(promised);
+        // Others may be promised to another peer, or not given yet.
+        let lost = all.filter(|index| {
+            let is_given = *index < self.next && !self.first.contains_key(index);
+            copies[*index as usize] == 0 && is_given
+        });
+        self.again.extend(lost.collect::<Vec<_>>());
+    }
+
+    /// How many more chunks a peer may get, of `most`.
+    pub(super) fn room(&self, peer: PeerId, most: u32) -> u32 {
+        most.saturating_sub(self.windows.get(&peer).copied().unwrap_or_default())
+    }
+}
