@@ -20,21 +20,21 @@ const STARTUP_UNSENT: u64 = 256 * 1024;
 const SHARED_MICROS: u64 = 10_000;
 /// It is at least this many bytes: two packets, since many connections may share a slow uplink.
 const SHARED_FLOOR: u64 = 3_000;
-/// How long a limit of the rate at which the transport sends now holds.
+/// The time for which a rate is used that was read from the transport.
 const REREAD_AFTER: Duration = Duration::from_millis(10);
 /// The rate is known when this many samples in a row do not exceed the best one by a quarter.
 const PLATEAU_SAMPLES: u8 = 8;
 /// The minimum length of a sample; it is also at least one round trip.
 const MIN_SAMPLE: Duration = Duration::from_millis(100);
 
-/// What a connection shares its uplink with.
+/// The other traffic on a connection's uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Uplink {
-    /// With nothing that a user waits for.
+    /// None that a user waits for.
     Bulk,
-    /// With an interactive stream.
+    /// An interactive stream.
     Interactive,
-    /// With an interactive stream, and with other connections that send as much.
+    /// An interactive stream, and other connections that send as much.
     Shared,
 }
 
@@ -51,7 +51,8 @@ pub(crate) struct Rate {
     /// Samples in a row that did not exceed the best.
     plateau: u8,
     limit: Option<u32>,
-    /// When the transport's rate was read.
+    /// The rate at which the transport sends, and when it was read.
+    sending: Option<u64>,
     read: Option<Instant>,
     pacer: Pacer,
     pace: Option<u64>,
@@ -68,6 +69,7 @@ impl Rate {
             best: 0,
             plateau: 0,
             limit: None,
+            sending: None,
             read: None,
             pacer: Pacer::default(),
             pace: None,
@@ -111,27 +113,11 @@ impl Rate {
 
     /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter, or the pacing rate at all.
     pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, uplink: Uplink) {
-        if uplink == Uplink::Bulk || self.total < UNSENT_FLOOR {
-            self.set_limit(transport, None);
-        } else if uplink == Uplink::Interactive && self.plateau >= PLATEAU_SAMPLES {
-            self.set_limit(
-                transport,
-                Some(unsent(self.bytes_per_second, UNSENT_MICROS).max(UNSENT_FLOOR)),
-            );
-        } else if self.read.is_none_or(|read| read.elapsed() >= REREAD_AFTER) {
-            self.read = Some(Instant::now());
-            let (micros, floor) = match uplink {
-                Uplink::Shared => (SHARED_MICROS, SHARED_FLOOR),
-                _ => (STARTUP_MICROS, UNSENT_FLOOR),
-            };
-            let limit = transport.sending_rate().map(|rate| unsent(rate, micros).max(floor));
-            self.set_limit(transport, Some(limit.unwrap_or(STARTUP_UNSENT)));
-        }
-        self.limit_rate(transport, uplink == Uplink::Interactive);
-    }
-
-    fn set_limit(&mut self, transport: &mut dyn Transport, wanted: Option<u64>) {
-        let wanted = wanted.map(|bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+        let sending = match self.follows_transport(uplink) {
+            true => self.sending_rate(transport),
+            false => None,
+        };
+        let wanted = self.wanted(uplink, sending);
         let near = match (self.limit, wanted) {
             (Some(set), Some(wanted)) => set.abs_diff(wanted) <= set / 4,
             (set, wanted) => set == wanted,
@@ -140,6 +126,40 @@ impl Rate {
             transport.limit_unsent(wanted);
             self.limit = wanted;
         }
+        self.limit_rate(transport, uplink == Uplink::Interactive);
+    }
+
+    /// Whether the limit depends on the rate at which the transport sends now.
+    fn follows_transport(&self, uplink: Uplink) -> bool {
+        let is_known = uplink == Uplink::Interactive && self.plateau >= PLATEAU_SAMPLES;
+        uplink != Uplink::Bulk && self.total >= UNSENT_FLOOR && !is_known
+    }
+
+    /// The rate at which the transport sends, at most [`REREAD_AFTER`] ago.
+    fn sending_rate(&mut self, transport: &dyn Transport) -> Option<u64> {
+        if self.read.is_none_or(|read| read.elapsed() >= REREAD_AFTER) {
+            self.read = Some(Instant::now());
+            self.sending = transport.sending_rate();
+        }
+        self.sending
+    }
+
+    /// The limit on unsent bytes, if the transport sends at the rate `sending`.
+    fn wanted(&self, uplink: Uplink, sending: Option<u64>) -> Option<u32> {
+        if uplink == Uplink::Bulk || self.total < UNSENT_FLOOR {
+            return None;
+        }
+        let limit = if !self.follows_transport(uplink) {
+            unsent(self.bytes_per_second, UNSENT_MICROS, UNSENT_FLOOR)
+        } else if let Some(sending) = sending {
+            match uplink {
+                Uplink::Shared => unsent(sending, SHARED_MICROS, SHARED_FLOOR),
+                _ => unsent(sending, STARTUP_MICROS, UNSENT_FLOOR),
+            }
+        } else {
+            STARTUP_UNSENT
+        };
+        Some(u32::try_from(limit).unwrap_or(u32::MAX))
     }
 
     fn limit_rate(&mut self, transport: &mut dyn Transport, is_paced: bool) {
@@ -154,19 +174,14 @@ impl Rate {
     }
 }
 
-/// The bytes of a limit that are sent in so many microseconds.
-fn unsent(bytes_per_second: u64, micros: u64) -> u64 {
-    u64::try_from(u128::from(bytes_per_second) * u128::from(micros) / 1_000_000).unwrap_or(u64::MAX)
+/// The bytes that a rate carries in `micros` microseconds, at least `floor`.
+fn unsent(bytes_per_second: u64, micros: u64, floor: u64) -> u64 {
+    let bytes = u128::from(bytes_per_second) * u128::from(micros) / 1_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX).max(floor)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::pin::Pin;
-    use std::task::{Context, Poll};
-
-    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
     use super::*;
 
     #[test]
@@ -180,62 +195,11 @@ mod tests {
         assert_eq!(rate.plateau, 0);
     }
 
-    /// A transport that sends at a rate, and remembers its limit.
-    struct Sending {
-        rate: Option<u64>,
-        limit: Option<u32>,
-        end: tokio::io::DuplexStream,
-    }
-
-    impl Transport for Sending {
-        fn limit_unsent(&mut self, bytes: Option<u32>) {
-            self.limit = bytes;
-        }
-
-        fn sending_rate(&self) -> Option<u64> {
-            self.rate
-        }
-    }
-
-    impl AsyncRead for Sending {
-        fn poll_read(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            buffer: &mut ReadBuf<'_>,
-        ) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.end).poll_read(cx, buffer)
-        }
-    }
-
-    impl AsyncWrite for Sending {
-        fn poll_write(
-            mut self: Pin<&mut Self>,
-            cx: &mut Context<'_>,
-            bytes: &[u8],
-        ) -> Poll<io::Result<usize>> {
-            Pin::new(&mut self.end).poll_write(cx, bytes)
-        }
-
-        fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.end).poll_flush(cx)
-        }
-
-        fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Pin::new(&mut self.end).poll_shutdown(cx)
-        }
-    }
-
     /// A sender that has little to send never fills the transport, so that its rate stays unknown.
     #[test]
     fn until_the_rate_is_known_the_limit_follows_that_of_the_transport() {
-        let limit = |rate, uplink| {
-            let (end, _far) = tokio::io::duplex(1);
-            let mut transport = Sending { rate, limit: Some(1), end };
-            let mut measured = Rate { total: UNSENT_FLOOR, ..Rate::new() };
-            measured.set_limit(&mut transport, Some(1));
-            measured.limit_unsent(&mut transport, uplink);
-            transport.limit
-        };
+        let measured = Rate { total: UNSENT_FLOOR, ..Rate::new() };
+        let limit = |rate, uplink| measured.wanted(uplink, rate);
         for (rate, interactive, shared) in [
             (None, 256 << 10, 256 << 10),
             (Some(100_000), 16 << 10, 3_000),
