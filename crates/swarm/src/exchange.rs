@@ -61,7 +61,7 @@ enum State {
     Offered(Offered),
     /// It was accepted, and others leave before it. It takes up a slot.
     Accepted,
-    /// It began to leave after so many chunks had left. It takes up a slot.
+    /// It is leaving, and takes up a slot. `after`: the number of chunks that had left before it began.
     Leaving { after: u64 },
     /// Its receiver is slower than the others: it takes up no slot.
     Held,
@@ -71,7 +71,7 @@ enum State {
 #[derive(Clone, Copy)]
 struct Offered {
     at: Duration,
-    /// How many chunks had left.
+    /// The number of chunks that had left.
     after: u64,
     /// It takes up a slot, until its receiver is found to answer later than others.
     in_slot: bool,
@@ -170,7 +170,7 @@ impl Exchange {
             return;
         }
         if self.neighbours.is_empty() && self.given.is_some() {
-            // What was learned of those before may not hold for these.
+            // The earlier neighbours may have been slower, or faster.
             self.slots = Slots::new(self.geometry);
         }
         self.neighbours.insert(peer, neighbour);

@@ -26,7 +26,7 @@ const QUEUE: usize = 1024;
 const MOST_WAITING: usize = 64;
 /// How long a connection waits for the coordinator to announce its peer.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection of a peer is waited for, before this side connects to it: as long as between two attempts of RFC 8305, section 5.
+/// The wait for the connection of a peer, before this side connects to it: that between two attempts in RFC 8305, section 5.
 const SECOND_ATTEMPT: Duration = Duration::from_millis(250);
 
 /// A download.
@@ -117,7 +117,7 @@ struct Runner {
     start: Instant,
     /// Neighbours that the coordinator has named.
     named: HashMap<PeerId, Named>,
-    /// Incoming links of peers that the coordinator has not named yet, and of those to which this one has connected meanwhile.
+    /// Incoming links of peers that the coordinator has not named yet, or to which this one has connected, too.
     waiting: Vec<(Identity, Link, Instant)>,
     progress: Sender<Progress>,
     /// When chunks were requested that have not come.
@@ -131,7 +131,7 @@ struct Runner {
 /// A neighbour that the coordinator has named.
 struct Named {
     identity: Identity,
-    /// Whether this side connects to it first.
+    /// This side connects to it first.
     dials_first: bool,
     /// The attempt to connect to it.
     attempt: Option<AbortHandle>,

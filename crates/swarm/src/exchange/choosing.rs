@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Exchange, FEW, Given, Neighbour, slots};
+use super::{Exchange, FEW, Neighbour, slots};
 use crate::PeerId;
 
 /// The most chunks on their way to one neighbour, if there are several.
@@ -214,12 +214,6 @@ impl Exchange {
             return false;
         }
         let since = *given.waiting_since.get_or_insert(now);
-        self.given.as_ref().is_none_or(|given| now >= since + self.copy_delay(given))
-    }
-
-    /// How long the source waits for peers to pass chunks on: as long as a chunk takes to leave, so that a second copy that turns out to be
-    /// needless costs no more than the wait.
-    pub(super) fn copy_delay(&self, given: &Given) -> Duration {
-        given.copy_delay.max(self.slots.per_chunk())
+        now >= since + given.copy_delay(self.slots.per_chunk())
     }
 }

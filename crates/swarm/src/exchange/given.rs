@@ -21,7 +21,7 @@ pub(crate) struct Given {
     pub(super) windows: BTreeMap<PeerId, u32>,
     /// Since when all windows are full.
     pub(super) waiting_since: Option<Duration>,
-    /// How long it waits at least before it gives out a second copy.
+    /// The least that it waits before it gives out a second copy.
     pub(super) copy_delay: Duration,
 }
 
@@ -84,6 +84,12 @@ impl Given {
             copies[*index as usize] == 0 && is_given
         });
         self.again.extend(lost.collect::<Vec<_>>());
+    }
+
+    /// The time for which the source waits for peers to pass chunks on: as long as a chunk takes to leave. A second copy that turns out to be
+    /// needless then costs no more time than the wait.
+    pub(super) fn copy_delay(&self, per_chunk: Duration) -> Duration {
+        self.copy_delay.max(per_chunk)
     }
 
     /// How many more chunks a peer may get, of `most`.

@@ -142,7 +142,7 @@ impl Exchange {
     /// When [`Exchange::fill`] may do more than now.
     pub(super) fn copy_at(&self) -> Option<Duration> {
         let given = self.given.as_ref().filter(|_| self.slots.is_free())?;
-        Some(given.waiting_since? + self.copy_delay(given))
+        Some(given.waiting_since? + given.copy_delay(self.slots.per_chunk()))
     }
 
     /// When [`Self::withdraw`] has something to do.

@@ -18,11 +18,11 @@ const IDLE: usize = 2;
 const BUSY: usize = 2;
 /// An uplink is slow if a chunk takes longer to leave.
 const SLOW: Duration = Duration::from_millis(15);
-/// Of a slow one, so many chunks leave at a time as it carries in this time; at least one does.
+/// Over a slow one, chunks leave together only if it carries them in this time.
 const SPAN: Duration = Duration::from_millis(100);
-/// The time that a chunk takes to leave is measured over so many.
+/// The most chunks in the average of the time that one takes to leave.
 const MEASURED: u32 = 32;
-/// Without a chunk that leaves while so many usually do, one of them waits for its receiver and not for the uplink.
+/// If none leaves in the time that this number of chunks takes, one of them waits for its receiver and not for the uplink.
 const STALL: u32 = 8;
 /// The bounds of that time.
 const STALL_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
@@ -45,7 +45,7 @@ pub(super) struct Slots {
     moved: Duration,
     /// The time that a chunk takes to leave while others wait behind it, as a moving average.
     per_chunk: Duration,
-    /// Of so many chunks.
+    /// The number of chunks in that average, up to [`MEASURED`].
     measured: u32,
 }
 
