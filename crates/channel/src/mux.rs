@@ -439,6 +439,7 @@ fn put_message(
     quantum: usize,
 ) -> usize {
     let mut done = 0;
+    tls.reserve(data.len().min(quantum));
     loop {
         let credit = stream.credit.left().min(connection.left()).saturating_sub(FRAME_COST);
         let want = (data.len() - done).min(quantum - done);

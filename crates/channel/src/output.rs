@@ -8,6 +8,10 @@ use levada_core::Framing;
 use crate::Error;
 use crate::record::{DATA, HEADER, MAX_CONTENT, OVERHEAD, RecordKey, TAG};
 
+/// What a record of a long message has in addition to its part of the message, in bytes: header, head of the frame, type
+/// and tag, rounded up.
+const RECORD_ROOM: usize = 64;
+
 /// The buffer of outgoing bytes.
 #[derive(Default)]
 pub(crate) struct Output {
@@ -68,6 +72,15 @@ impl Output {
     /// How many bytes still fit in the open record; 0 if none is open.
     pub(crate) fn room(&self) -> usize {
         if self.open.is_some() { self.full - self.buffer.len() } else { 0 }
+    }
+
+    /// Allocates, if the buffer is new, what `length` bytes of messages and their records need: growing to it step by step
+    /// would end with twice that.
+    pub(crate) fn reserve(&mut self, length: usize) {
+        if self.buffer.capacity() == 0 && length >= MAX_CONTENT {
+            let records = length.div_ceil(MAX_CONTENT);
+            self.buffer.reserve_exact(length + records * RECORD_ROOM);
+        }
     }
 
     /// Opens a record. None may be open.

@@ -8,6 +8,10 @@ use crate::credit::FRAME_COST;
 /// reader that keeps up causes no reallocation. Only a stream whose window grew can need more than 256 KiB, and the
 /// growth of all windows together is bounded.
 const MAX_IDLE_CAPACITY: usize = 1 << 20;
+/// A part of a message of at least this many bytes is followed by others.
+const LONG_PART: usize = 8 << 10;
+/// The capacity, in bytes, for the first of these: growing to it step by step would copy what came before.
+const FIRST_CAPACITY: usize = 72 << 10;
 /// Read bytes at the front are removed when they are at least this many and half of all.
 const MIN_COMPACTION: usize = 64 << 10;
 /// The same for the ends of read messages.
@@ -38,8 +42,16 @@ impl RecvBuffer {
         self.take_part(buf.len(), |part| buf[..part.len()].copy_from_slice(part))
     }
 
-    /// As [`Self::read`], but appends at most `max` bytes to `buf`.
+    /// As [`Self::read`], but appends at most `max` bytes to `buf`. An empty `buf` is exchanged for the buffer if a message
+    /// is all that it holds.
     pub fn read_to(&mut self, buf: &mut Vec<u8>, max: usize) -> Option<(usize, bool)> {
+        let (part, end) = self.peek()?;
+        let length = part.len();
+        if buf.is_empty() && length == self.bytes.len() && length <= max {
+            std::mem::swap(&mut self.bytes, buf);
+            self.count(length, end);
+            return Some((length, end));
+        }
         self.take_part(max, |part| buf.extend_from_slice(part))
     }
 
@@ -77,6 +89,13 @@ impl RecvBuffer {
         self.at == self.bytes.len() && self.next_end == self.ends.len()
     }
 
+    /// Frees the memory of an empty buffer; otherwise it does nothing.
+    pub fn release_memory(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes = Vec::new();
+        }
+    }
+
     /// The allocated memory, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
@@ -92,6 +111,9 @@ impl RecvBuffer {
         if self.next_end >= MIN_ENDS_COMPACTION && self.next_end >= self.ends.len() / 2 {
             self.ends.drain(..self.next_end);
             self.next_end = 0;
+        }
+        if self.bytes.capacity() == 0 && bytes.len() >= LONG_PART {
+            self.bytes.reserve_exact(FIRST_CAPACITY);
         }
         self.bytes.extend_from_slice(bytes);
         if end {
@@ -115,10 +137,9 @@ impl RecvBuffer {
         Some((len, end))
     }
 
-    /// `len` bytes of the first message were read, and its end if `end`.
+    /// Counts `len` bytes of the first message as read, and its end if `end`.
     #[inline]
-    fn advance(&mut self, len: usize, end: bool) {
-        self.at += len;
+    fn count(&mut self, len: usize, end: bool) {
         self.read += len as u64;
         self.freed += len as u64;
         if end {
@@ -129,6 +150,13 @@ impl RecvBuffer {
                 self.ends.clear();
             }
         }
+    }
+
+    /// `len` bytes of the first message were read, and its end if `end`.
+    #[inline]
+    fn advance(&mut self, len: usize, end: bool) {
+        self.at += len;
+        self.count(len, end);
         if self.at == self.bytes.len() {
             self.at = 0;
             self.bytes.clear();

@@ -187,6 +187,11 @@ impl Tls {
         self.output.room()
     }
 
+    /// See [`Output::reserve`].
+    pub(crate) fn reserve(&mut self, length: usize) {
+        self.output.reserve(length);
+    }
+
     /// See [`Output::memory`].
     pub(crate) fn memory(&self) -> usize {
         self.output.memory()

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
+    levada_transport::limit_arenas();
     set_new_key_hook(note_new_identity);
     match arguments.run() {
         Ok(code) => code.into(),

@@ -1,6 +1,7 @@
 //! The task that moves bytes between a transport and its channel.
 
 mod input;
+mod output;
 mod shutdown;
 
 use std::future::Future;
@@ -11,7 +12,6 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use levada_transport::Transport;
-use tokio::io::AsyncWrite;
 use tokio::task::yield_now;
 use tokio::time::Sleep;
 
@@ -34,11 +34,8 @@ const MEMORY_RETRY: Duration = Duration::from_millis(100);
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     transport: Box<dyn Transport>,
-    /// Empty while the connection reads into the buffer of its thread.
-    input: Vec<u8>,
-    /// `input[..filled]` was read from the transport and is not consumed yet.
-    filled: usize,
-    small_reads: u8,
+    /// The beginning of a record of which more was not read yet.
+    incomplete: Vec<u8>,
     /// Bytes read in this poll.
     read: usize,
     output: Vec<u8>,
@@ -82,9 +79,7 @@ impl Driver {
         let mut driver = Self {
             shared,
             transport,
-            input: Vec::new(),
-            filled: 0,
-            small_reads: 0,
+            incomplete: Vec::new(),
             read: 0,
             output: Vec::new(),
             sent: 0,
@@ -99,7 +94,7 @@ impl Driver {
             rtt: None,
         };
         if !input.is_empty() {
-            driver.deliver_first(&mut input);
+            driver.deliver(&mut input);
         }
         driver
     }
@@ -139,45 +134,6 @@ impl Driver {
         // It yields through tokio: a task that only wakes itself may run again before all others.
         let _ = pin!(yield_now()).poll(cx);
         Poll::Pending
-    }
-
-    /// Writes sealed records until the channel has no more or the transport is full.
-    fn poll_output(&mut self, cx: &mut Context<'_>) -> Progress {
-        if self.sent == self.output.len() {
-            self.output.clear();
-            self.sent = 0;
-            let mut state = self.shared.lock();
-            state.channel.written();
-            state.dispatch_events();
-            if !state.channel.wants_transmit() {
-                return Progress::Waiting;
-            }
-            state.channel.transmit(Instant::now(), &mut self.output);
-            state.dispatch_events();
-            let uplink = state.uplink();
-            self.rtt = state.channel.rtt();
-            drop(state);
-            self.rate.limit_unsent(self.transport.as_mut(), uplink);
-            if self.output.is_empty() {
-                return Progress::Waiting;
-            }
-        }
-        match Pin::new(&mut self.transport).poll_write(cx, &self.output[self.sent..]) {
-            Poll::Pending => {
-                self.rate.on_blocked();
-                Progress::Waiting
-            }
-            Poll::Ready(Ok(length)) if length > 0 => {
-                self.sent += length;
-                self.rate.on_sent(length, self.rtt);
-                Progress::Moved
-            }
-            Poll::Ready(Ok(_)) => self.transport_failed(&io::ErrorKind::WriteZero.into()),
-            Poll::Ready(Err(error)) => {
-                self.drain_read(cx);
-                self.transport_failed(&error)
-            }
-        }
     }
 
     fn transport_ended(&mut self) -> Progress {
@@ -223,7 +179,7 @@ impl Driver {
                 }
                 drop(state);
                 // The peer was silent for a while.
-                self.release_buffers();
+                self.release_output();
                 return Progress::Moved;
             }
             drop(state);

@@ -7,7 +7,7 @@ mod tcp;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
 
-pub use memory::return_free_memory;
+pub use memory::{limit_arenas, return_free_memory};
 pub use quic::Quic;
 pub use tcp::{Tcp, connect_tcp};
 

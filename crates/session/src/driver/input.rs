@@ -1,36 +1,31 @@
 //! The input of a driver: reading from the transport, and what the connection may hold.
 
 use std::cell::RefCell;
+use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
 use super::{Driver, Progress, error_of};
 
-/// The first size of the read buffer, in bytes: more than the longest record (RFC 8446 section 5.2). A peer that has not
-/// finished its handshake costs no more than this.
-///
-/// A connection has a buffer of its own only after an incomplete record or a read of this length. Until then it reads into
-/// the buffer of its thread, so that an idle connection has none.
+/// The read buffer of a peer that has not finished its handshake, or not proved a right, in bytes: more than the longest
+/// record (RFC 8446 section 5.2).
 pub(super) const FIRST_READ: usize = 18 * 1024;
-/// The largest size of the read buffer, for peers that fill it.
+/// The read buffer of each thread, in bytes.
 const LARGEST_READ: usize = 8 * FIRST_READ;
-/// A read of fewer bytes than this is small: the peer is not busy.
-const SMALL_READ: usize = 4 * 1024;
-/// The read buffer is released after this many small reads in a row. A busy peer pauses for fewer.
-const RELEASE_AFTER: u8 = 64;
 
 thread_local! {
-    /// The read buffer of all connections of this thread that have none of their own, during a poll of one of them.
+    /// The read buffer of all connections of this thread, during a poll of one of them: a connection keeps only an incomplete
+    /// record.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Lends the read buffer of this thread.
 pub(super) fn with_read_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
     let mut buffer = READ_BUFFER.take();
-    buffer.resize(FIRST_READ, 0);
+    buffer.resize(LARGEST_READ, 0);
     let result = read(&mut buffer);
     READ_BUFFER.set(buffer);
     result
@@ -41,50 +36,49 @@ impl Driver {
         if self.account.is_some() && !self.can_read() {
             return Progress::Waiting;
         }
-        if self.input.is_empty() {
-            return self.poll_thread_buffer(cx);
-        }
-        let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
-        match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
+        with_read_buffer(|buffer| match self.poll_read(cx, buffer) {
             Poll::Pending => Progress::Waiting,
-            Poll::Ready(Ok(())) => {
-                let length = buffer.filled().len();
-                self.filled += length;
-                self.read += length;
-                if length == 0 { self.transport_ended() } else { self.deliver() }
-            }
+            Poll::Ready(Ok(0)) => self.transport_ended(),
+            Poll::Ready(Ok(length)) => self.deliver(&mut buffer[..length]),
             Poll::Ready(Err(error)) => self.transport_failed(&error),
-        }
-    }
-
-    /// Reads into the buffer of this thread, and takes a buffer of its own if the peer needs one.
-    fn poll_thread_buffer(&mut self, cx: &mut Context<'_>) -> Progress {
-        with_read_buffer(|input| {
-            let mut buffer = ReadBuf::new(input);
-            match Pin::new(&mut self.transport).poll_read(cx, &mut buffer) {
-                Poll::Pending => Progress::Waiting,
-                Poll::Ready(Ok(())) => {
-                    let length = buffer.filled().len();
-                    self.read += length;
-                    if length == 0 {
-                        self.transport_ended()
-                    } else {
-                        self.deliver_first(&mut input[..length])
-                    }
-                }
-                Poll::Ready(Err(error)) => self.transport_failed(&error),
-            }
         })
     }
 
-    /// Passes `bytes` to the channel, for a connection without a read buffer.
-    pub(super) fn deliver_first(&mut self, bytes: &mut [u8]) -> Progress {
-        let Some(consumed) = self.receive(bytes) else { return Progress::Over };
-        if consumed < bytes.len() || bytes.len() >= FIRST_READ {
-            let rest = &bytes[consumed..];
-            self.input.resize(FIRST_READ.max(rest.len()), 0);
-            self.input[..rest.len()].copy_from_slice(rest);
-            self.filled = rest.len();
+    /// Reads from the transport behind the incomplete record, and puts that in front; returns the length of both, or 0 if the
+    /// transport has ended.
+    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let longest = if self.account.is_some() { FIRST_READ } else { LARGEST_READ };
+        let (record, free) = buffer[..longest].split_at_mut(self.incomplete.len());
+        let mut free = ReadBuf::new(free);
+        ready!(Pin::new(&mut self.transport).poll_read(cx, &mut free))?;
+        let length = free.filled().len();
+        if length == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        record.copy_from_slice(&self.incomplete);
+        self.read += length;
+        Poll::Ready(Ok(record.len() + length))
+    }
+
+    /// Passes `bytes` to the channel, and keeps the incomplete record at the end.
+    pub(super) fn deliver(&mut self, bytes: &mut [u8]) -> Progress {
+        let mut state = self.shared.lock();
+        let result = state.channel.receive(Instant::now(), bytes);
+        state.dispatch_events();
+        let consumed = match result {
+            Ok(consumed) => consumed,
+            Err(error) => {
+                state.end(error_of(error));
+                return Progress::Over;
+            }
+        };
+        drop(state);
+        if consumed == bytes.len() {
+            // A connection without input holds no memory for it.
+            self.incomplete = Vec::new();
+        } else {
+            self.incomplete.clear();
+            self.incomplete.extend_from_slice(&bytes[consumed..]);
         }
         Progress::Moved
     }
@@ -116,75 +110,18 @@ impl Driver {
             self.transport.limit_unread(None);
             return true;
         }
-        account.update(memory + self.input.capacity() + self.output.capacity())
-    }
-
-    /// Passes what was read to the channel and keeps the incomplete record at the end.
-    fn deliver(&mut self) -> Progress {
-        let read = self.filled;
-        let mut input = std::mem::take(&mut self.input);
-        let consumed = self.receive(&mut input[..read]);
-        self.input = input;
-        let Some(consumed) = consumed else { return Progress::Over };
-        self.input.copy_within(consumed..read, 0);
-        self.filled -= consumed;
-        self.fit_input(read);
-        Progress::Moved
-    }
-
-    /// Passes `bytes` to the channel; returns how many it has consumed, or None if the connection has ended.
-    fn receive(&mut self, bytes: &mut [u8]) -> Option<usize> {
-        let mut state = self.shared.lock();
-        let result = state.channel.receive(Instant::now(), bytes);
-        state.dispatch_events();
-        result.map_err(|error| state.end(error_of(error))).ok()
-    }
-
-    /// Grows the read buffer for a peer that fills it, and releases it after small reads.
-    fn fit_input(&mut self, read: usize) {
-        let length = self.input.len();
-        if read >= SMALL_READ {
-            self.small_reads = 0;
-        }
-        if read == length && length < LARGEST_READ {
-            // A peer that has not proved a right gets no more.
-            if self.account.is_none() && self.shared.lock().connected {
-                self.input.resize(LARGEST_READ.min(length * 4), 0);
-            }
-        } else if self.filled == 0 && read < SMALL_READ {
-            self.small_reads += 1;
-            if self.small_reads >= RELEASE_AFTER {
-                self.release_buffers();
-            }
-        }
-    }
-
-    /// Releases the buffers that hold nothing.
-    pub(super) fn release_buffers(&mut self) {
-        self.small_reads = 0;
-        if self.filled == 0 {
-            self.input = Vec::new();
-        }
-        if self.sent == self.output.len() {
-            (self.output, self.sent) = (Vec::new(), 0);
-        }
+        account.update(memory + self.incomplete.capacity() + self.output.capacity())
     }
 
     /// Reads what the peer sent before a write failed: its CLOSE gives the reason, which a broken pipe does not.
     pub(super) fn drain_read(&mut self, cx: &mut Context<'_>) {
-        self.input.resize(FIRST_READ.max(self.input.len()), 0);
-        loop {
-            let mut buffer = ReadBuf::new(&mut self.input[self.filled..]);
-            let read = Pin::new(&mut self.transport).poll_read(cx, &mut buffer);
-            let length = buffer.filled().len();
-            if !matches!(read, Poll::Ready(Ok(()))) || length == 0 {
-                return;
+        with_read_buffer(|buffer| {
+            while let Poll::Ready(Ok(length @ 1..)) = self.poll_read(cx, buffer) {
+                if self.deliver(&mut buffer[..length]) != Progress::Moved {
+                    return;
+                }
             }
-            self.filled += length;
-            if self.deliver() != Progress::Moved {
-                return;
-            }
-        }
+        });
     }
 }
 
@@ -197,6 +134,7 @@ mod tests {
     use levada_core::{SecretKey, SystemRandom};
     use tokio::io::duplex;
 
+    use super::super::output::LARGEST_IDLE_OUTPUT;
     use super::*;
     use crate::shared::Shared;
     use crate::{ClientConfig, Options, ServerConfig};
@@ -241,19 +179,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_has_a_read_buffer_only_after_an_incomplete_record() {
+    async fn a_connection_keeps_an_incomplete_record_only() {
         let (mut drivers, shared) = connected(256 * 1024).await;
-        write(&shared, 1000);
+        write(&shared, 100_000);
         settle(&mut drivers).await;
-        assert!(drivers.iter().all(|driver| driver.input.capacity() == 0));
+        assert!(drivers.iter().all(|driver| driver.incomplete.capacity() == 0));
+        assert!(drivers[0].output.capacity() <= LARGEST_IDLE_OUTPUT);
         // The transport holds less than a record.
         let (mut drivers, shared) = connected(1000).await;
         write(&shared, 5000);
+        poll_fn(|cx| {
+            assert!(drivers[0].poll_rounds(cx, false).is_pending());
+            assert!(drivers[1].poll_rounds(cx, false).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        let length = drivers[1].incomplete.len();
+        assert!(length > 0 && length <= FIRST_READ, "{length}");
         settle(&mut drivers).await;
-        assert_eq!(drivers[1].input.capacity(), FIRST_READ);
-        for driver in &mut drivers {
-            driver.release_buffers();
-            assert_eq!((driver.input.capacity(), driver.output.capacity()), (0, 0));
-        }
+        assert_eq!(drivers[1].incomplete.capacity(), 0);
     }
 }

@@ -128,10 +128,13 @@ async fn receive_into(
             }
             Some((_, true)) => return Ok(true),
             Some(_) => {}
-            None if !take(core, recv_buffer, buffer.capacity()).await? => {
-                return Ok(false);
+            None => {
+                // Most messages are passed on together with their memory, and a stream may have few.
+                recv_buffer.release_memory();
+                if !take(core, recv_buffer, buffer.capacity()).await? {
+                    return Ok(false);
+                }
             }
-            None => {}
         }
     }
 }
