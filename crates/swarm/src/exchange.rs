@@ -9,6 +9,8 @@ mod giving;
 mod news;
 mod slots;
 mod taking;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -59,6 +61,8 @@ struct Sending {
 enum State {
     /// It waits for an answer.
     Offered(Offered),
+    /// It has waited for long: it counts as not offered, until the answer comes.
+    Withdrawn(Offered),
     /// It was accepted, and others leave before it. It takes up a slot.
     Accepted,
     /// It is leaving, and takes up a slot. `after`: the number of chunks that had left before it began.
@@ -192,10 +196,7 @@ impl Exchange {
     /// A neighbour is gone. What was expected from it is wanted again.
     pub(crate) fn unlink(&mut self, peer: PeerId, now: Duration) {
         let Some(gone) = self.neighbours.remove(&peer) else { return };
-        for sending in &gone.sending {
-            self.slots.release(sending.state);
-            self.sending[sending.index as usize] -= 1;
-        }
+        gone.sending.iter().for_each(|sending| self.release(sending));
         for index in gone.have.runs().flatten() {
             self.copies[index as usize] -= 1;
         }

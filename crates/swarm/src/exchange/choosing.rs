@@ -18,6 +18,8 @@ struct Receiver {
     peer: PeerId,
     /// How many chunks were offered to it, or are on their way to it.
     sending: usize,
+    /// As `sending`, without those that it cannot have answered yet.
+    backlog: usize,
     /// How many chunks it has.
     count: u32,
 }
@@ -48,7 +50,7 @@ impl Exchange {
         if self.have.length() <= FEW {
             return self.pick_scarce(&peers);
         }
-        peers.sort_by_key(|one| (one.sending, one.count));
+        peers.sort_by_key(|one| (one.backlog, one.count));
         self.pick_fresh(&peers).or_else(|| self.pick_rare(&peers))
     }
 
@@ -78,7 +80,8 @@ impl Exchange {
         let mut peers = Vec::with_capacity(self.neighbours.len());
         peers.extend(open.map(|(peer, one)| Receiver {
             peer: *peer,
-            sending: one.sending.len().saturating_sub(self.unanswered(one)),
+            sending: one.sending.len(),
+            backlog: one.sending.len().saturating_sub(self.unanswered(one)),
             count: one.have.count(),
         }));
         let turn = self.random.below(peers.len() as u32) as usize;
@@ -90,12 +93,12 @@ impl Exchange {
     /// delays the end.
     fn pick_scarce(&self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let mut best = None;
-        for Receiver { peer, sending, count } in peers {
+        for Receiver { peer, backlog, count, .. } in peers {
             let Some(neighbour) = self.neighbours.get(peer) else { continue };
             let mut at = 0;
             while let Some(index) = self.have.next_beyond(&neighbour.have, at) {
                 at = index + 1;
-                let key = (self.copies(index), *count, *sending);
+                let key = (self.copies(index), *count, *backlog);
                 if best.is_none_or(|(least, _)| key < least) && !neighbour.is_sending(index) {
                     best = Some((key, (*peer, index)));
                 }
@@ -104,14 +107,16 @@ impl Exchange {
         best.map(|(_, pick)| pick)
     }
 
-    /// A chunk that no neighbour had when it came: nearly always this party is the only one to pass it on.
+    /// A chunk that no neighbour had when it came: until others have it, this party is the only one to pass it on. The one with the
+    /// fewest copies comes first, so that receivers whose uplinks are idle can help with all of them.
     fn pick_fresh(&mut self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let all = self.neighbours.len();
         while self.fresh.front().is_some_and(|index| usize::from(self.copies(*index)) >= all) {
             self.fresh.pop_front();
         }
-        let candidates = self.fresh.iter().take(SAMPLE);
-        candidates.copied().find_map(|index| {
+        let mut candidates: Vec<u32> = self.fresh.iter().take(SAMPLE).copied().collect();
+        candidates.sort_by_key(|index| self.copies(*index) + self.sending[*index as usize]);
+        candidates.into_iter().find_map(|index| {
             let lacks = |one: &&Receiver| self.lacks(one.peer, index);
             peers.iter().find(lacks).map(|one| (one.peer, index))
         })
@@ -184,9 +189,11 @@ impl Exchange {
         let is_sending = |peer| self.neighbours.get(peer).is_some_and(|one| one.is_sending(index));
         let open =
             peers.iter().filter(|one| given.room(one.peer, most) > 0 && !is_sending(&one.peer));
-        // A peer without chunks has an idle uplink.
-        let order =
-            |one: &&Receiver| (one.count > 0, most - given.room(one.peer, most), one.sending);
+        // A peer without chunks has an idle uplink, and so has one that has passed on all that has arrived.
+        let order = |one: &&Receiver| {
+            let first = most - given.room(one.peer, most);
+            (one.count > 0, first.saturating_sub(one.sending as u32), one.backlog)
+        };
         let peer = open.min_by_key(order)?.peer;
         if given.again.pop_front().is_none() {
             given.next += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Exchange, Neighbour, Sending, State, slots};
+use super::{Exchange, Neighbour, Offered, Sending, State, slots};
 use crate::message::Message;
 use crate::{Output, PeerId};
 
@@ -33,7 +33,14 @@ impl Exchange {
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
         let chunk = neighbour.sending.iter_mut().find(|one| one.index == index);
         let Some(chunk) = chunk else { return };
-        let State::Offered(offered) = chunk.state else { return };
+        let offered = match chunk.state {
+            State::Offered(offered) => offered,
+            State::Withdrawn(offered) => {
+                self.sending[index as usize] += 1;
+                offered
+            }
+            State::Accepted | State::Leaving { .. } | State::Held => return,
+        };
         chunk.state = self.slots.accept(offered);
         neighbour.answered(now.saturating_sub(offered.at));
         self.accepted.push_back((from, index, levels));
@@ -59,6 +66,7 @@ impl Exchange {
     /// The neighbour has the chunk, or expects it from another.
     pub(super) fn declined(&mut self, from: PeerId, index: u32) {
         if self.settle(from, index).is_some() {
+            self.slots.answered(!self.accepted.is_empty());
             if let Some(given) = &mut self.given {
                 given.release(index);
             }
@@ -96,7 +104,7 @@ impl Exchange {
         let all = self.neighbours.values_mut().flat_map(|one| &mut one.sending);
         let leaving = all.filter_map(|sending| match sending.state {
             State::Leaving { after } => Some((after, sending)),
-            State::Offered(_) | State::Accepted | State::Held => None,
+            State::Offered(_) | State::Withdrawn(_) | State::Accepted | State::Held => None,
         });
         if let Some((_, sending)) = leaving.min_by_key(|(after, _)| *after) {
             self.slots.release(std::mem::replace(&mut sending.state, State::Held));
@@ -120,9 +128,16 @@ impl Exchange {
         let neighbour = self.neighbours.get_mut(&peer)?;
         let at = neighbour.sending.iter().position(|sending| sending.index == index)?;
         let settled = neighbour.sending.swap_remove(at);
-        self.slots.release(settled.state);
-        self.sending[index as usize] -= 1;
+        self.release(&settled);
         Some(settled)
+    }
+
+    /// A chunk is no longer offered, or on its way.
+    pub(super) fn release(&mut self, sending: &Sending) {
+        if !matches!(sending.state, State::Withdrawn(_)) {
+            self.slots.release(sending.state);
+            self.sending[sending.index as usize] -= 1;
+        }
     }
 
     /// Makes offers while there are slots.
@@ -150,22 +165,27 @@ impl Exchange {
         let sending = self.neighbours.values().flat_map(|one| &one.sending);
         let offered = sending.filter_map(|chunk| match chunk.state {
             State::Offered(offered) => Some(offered.at + ANSWER_TIMEOUT),
-            State::Accepted | State::Leaving { .. } | State::Held => None,
+            State::Withdrawn(_) | State::Accepted | State::Leaving { .. } | State::Held => None,
         });
         offered.chain(self.slots.stalls_at()).min()
     }
 
-    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot, nor one that does not read.
+    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot, nor one that does not read. A late answer
+    /// still counts: its sender expects the chunk.
     pub(super) fn withdraw(&mut self, now: Duration) {
         self.release_stalled(now);
         for neighbour in self.neighbours.values_mut() {
-            let is_late = |chunk: &Sending| matches!(chunk.state, State::Offered(offered) if offered.at + ANSWER_TIMEOUT <= now);
-            for chunk in neighbour.sending.extract_if(.., |chunk| is_late(chunk)) {
+            for chunk in &mut neighbour.sending {
+                let State::Offered(offered) = chunk.state else { continue };
+                if now < offered.at + ANSWER_TIMEOUT {
+                    continue;
+                }
                 if let Some(given) = &mut self.given {
                     given.take_back(chunk.index);
                 }
                 self.slots.release(chunk.state);
                 self.sending[chunk.index as usize] -= 1;
+                chunk.state = State::Withdrawn(Offered { in_slot: false, ..offered });
                 neighbour.silent = true;
             }
         }

@@ -12,14 +12,16 @@ const LEAST: (usize, usize) = (2, 4);
 const MOST_BYTES: u32 = 4 << 20;
 /// The most chunks.
 pub(super) const MOST: usize = 256;
-/// So many chunks that leave an idle uplink raise the number: answers take longer than the chunks that leave meanwhile.
+/// So many chunks or answers that leave the uplink idle raise the number: answers take longer than the chunks that leave meanwhile.
 const IDLE: usize = 2;
 /// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
 const BUSY: usize = 2;
 /// An uplink is slow if a chunk takes longer to leave.
 const SLOW: Duration = Duration::from_millis(15);
 /// Over a slow one, chunks leave together only if it carries them in this time.
-const SPAN: Duration = Duration::from_millis(100);
+const SPAN: Duration = Duration::from_millis(200);
+/// The least number of chunks that leave together.
+const LEAST_LEAVING: u128 = 2;
 /// The most chunks in the average of the time that one takes to leave.
 const MEASURED: u32 = 32;
 /// If none leaves in the time that this number of chunks takes, one of them waits for its receiver and not for the uplink.
@@ -35,7 +37,7 @@ pub(super) struct Slots {
     used: usize,
     /// Those of the used ones whose chunks were accepted.
     leaving: usize,
-    /// How many chunks left an idle uplink since the number has changed.
+    /// How many chunks and answers left the uplink idle since the number has changed.
     idle: usize,
     /// How many left in sequence while enough others were leaving.
     busy: usize,
@@ -98,11 +100,11 @@ impl Slots {
         State::Accepted
     }
 
-    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first. What leaves together over a slow uplink all
-    /// arrives late, and so do answers.
+    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first. What leaves together over a
+    /// slow uplink all arrives late, and so do answers. Two may always leave: the downlink of one receiver may be busy.
     pub(super) fn may_leave(&self) -> bool {
         let most = SPAN.as_nanos().checked_div(self.per_chunk.as_nanos()).unwrap_or(u128::MAX);
-        self.per_chunk < SLOW || (self.leaving as u128) < most.max(1)
+        self.per_chunk < SLOW || (self.leaving as u128) < most.max(LEAST_LEAVING)
     }
 
     /// A chunk begins to leave.
@@ -123,13 +125,12 @@ impl Slots {
                 self.used -= 1;
                 self.leaving -= 1;
             }
-            State::Held => {}
+            State::Withdrawn(_) | State::Held => {}
         }
     }
 
-    /// A chunk has left. If the uplink had nothing to do again, although more could have been offered, more are from now on: the longer the
-    /// round trip, the more offers wait for their answers. If others are always behind it, fewer are. `others_wait`: some were accepted that do not
-    /// leave yet.
+    /// A chunk has left. If others are always behind it, fewer are offered from now on. `others_wait`: some were accepted that do
+    /// not leave yet.
     pub(super) fn chunk_left(&mut self, others_wait: bool, now: Duration) {
         self.left += 1;
         if self.leaving > 0 || others_wait {
@@ -138,15 +139,22 @@ impl Slots {
             self.per_chunk = (self.per_chunk * (self.measured - 1) + took) / self.measured;
         }
         self.moved = now;
-        let waits = self.leaving == 0 && !others_wait && self.used + 1 >= self.allowed;
         self.busy = if self.leaving >= self.least { self.busy + 1 } else { 0 };
+        if self.busy >= BUSY * self.allowed {
+            (self.idle, self.busy) = (0, 0);
+            self.allowed = (self.allowed - 1).max(self.least);
+        }
+        self.answered(others_wait);
+    }
+
+    /// A chunk has left, or an offer was declined. If the uplink has nothing to do now, although no more could have been offered,
+    /// more are from now on: the longer the round trip, the more offers wait for their answers.
+    pub(super) fn answered(&mut self, others_wait: bool) {
+        let waits = self.leaving == 0 && !others_wait && self.used + 1 >= self.allowed;
         self.idle += usize::from(waits);
         if self.idle >= IDLE {
             (self.idle, self.busy) = (0, 0);
             self.allowed = (self.allowed + 1 + self.allowed / 8).min(self.most);
-        } else if self.busy >= BUSY * self.allowed {
-            (self.idle, self.busy) = (0, 0);
-            self.allowed = (self.allowed - 1).max(self.least);
         }
     }
 
