@@ -4,6 +4,7 @@
 //! while chunks accepted before are still leaving.
 
 mod choosing;
+mod fresh;
 mod given;
 mod giving;
 mod news;
@@ -21,6 +22,7 @@ use crate::message::{MAX_RUNS, Message};
 use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
+use fresh::Fresh;
 pub(crate) use given::Given;
 use news::News;
 use slots::Slots;
@@ -57,6 +59,12 @@ struct Sending {
     is_wanted: bool,
 }
 
+impl Sending {
+    fn is_withdrawn(&self) -> bool {
+        matches!(self.state, State::Withdrawn(_))
+    }
+}
+
 #[derive(Clone, Copy)]
 enum State {
     /// It waits for an answer.
@@ -91,7 +99,7 @@ pub(crate) struct Exchange {
     /// For each chunk, how many neighbours it was offered to, or is on its way to.
     sending: Vec<u16>,
     /// Chunks that no neighbour had when they came.
-    fresh: VecDeque<u32>,
+    fresh: Fresh,
     expected: BTreeMap<u32, Expected>,
     /// The time from accepting a chunk to its arrival, as a moving average.
     arrival: Duration,
@@ -116,7 +124,7 @@ impl Exchange {
             sending: vec![0; chunks as usize],
             have,
             neighbours: BTreeMap::new(),
-            fresh: VecDeque::new(),
+            fresh: Fresh::new(chunks),
             expected: BTreeMap::new(),
             arrival: Duration::ZERO,
             news: News::new(chunks),
@@ -294,8 +302,8 @@ impl Exchange {
             self.copies[index as usize] -= 1;
             if let Some(given) = &mut self.given {
                 given.wanted(index, self.copies[index as usize]);
-            } else if self.have.contains(index) && !self.fresh.contains(&index) {
-                self.fresh.push_back(index);
+            } else if self.have.contains(index) {
+                self.fresh.push(index);
             }
         }
     }

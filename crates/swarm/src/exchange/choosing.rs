@@ -80,7 +80,7 @@ impl Exchange {
         let mut peers = Vec::with_capacity(self.neighbours.len());
         peers.extend(open.map(|(peer, one)| Receiver {
             peer: *peer,
-            sending: one.sending.len(),
+            sending: one.sending.iter().filter(|chunk| !chunk.is_withdrawn()).count(),
             backlog: one.sending.len().saturating_sub(self.unanswered(one)),
             count: one.have.count(),
         }));
@@ -111,15 +111,17 @@ impl Exchange {
     /// fewest copies comes first, so that receivers whose uplinks are idle can help with all of them.
     fn pick_fresh(&mut self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let all = self.neighbours.len();
-        while self.fresh.front().is_some_and(|index| usize::from(self.copies(*index)) >= all) {
-            self.fresh.pop_front();
+        while self.fresh.first().is_some_and(|index| usize::from(self.copies(index)) >= all) {
+            self.fresh.pop();
         }
-        let mut candidates: Vec<u32> = self.fresh.iter().take(SAMPLE).copied().collect();
-        candidates.sort_by_key(|index| self.copies(*index) + self.sending[*index as usize]);
-        candidates.into_iter().find_map(|index| {
-            let lacks = |one: &&Receiver| self.lacks(one.peer, index);
-            peers.iter().find(lacks).map(|one| (one.peer, index))
-        })
+        let receiver = |index| peers.iter().find(|one| self.lacks(one.peer, index));
+        // One that is stopped lacks the first ones of all for long.
+        let useful = self.fresh.iter().take(2 * SAMPLE).filter_map(|index| {
+            let copies = self.copies(index) + self.sending[index as usize];
+            receiver(index).map(|one| (copies, one.peer, index))
+        });
+        let fewest = useful.take(SAMPLE).min_by_key(|(copies, ..)| *copies);
+        fewest.map(|(_, peer, index)| (peer, index))
     }
 
     /// The chunk with the fewest copies of a sample.
@@ -173,15 +175,15 @@ impl Exchange {
         // One that is promised again may be there twice.
         while given
             .again
-            .front()
+            .first()
             .is_some_and(|index| is_needless(*index) || given.first.contains_key(index))
         {
-            given.again.pop_front();
+            given.again.pop_first();
         }
         while given.next < self.have.length() && is_needless(given.next) {
             given.next += 1;
         }
-        let index = match given.again.front() {
+        let index = match given.again.first() {
             Some(index) => *index,
             None if given.next < self.have.length() => given.next,
             None => return None,
@@ -195,11 +197,10 @@ impl Exchange {
             (one.count > 0, first.saturating_sub(one.sending as u32), one.backlog)
         };
         let peer = open.min_by_key(order)?.peer;
-        if given.again.pop_front().is_none() {
+        if given.again.pop_first().is_none() {
             given.next += 1;
         }
-        given.first.insert(index, peer);
-        *given.windows.entry(peer).or_default() += 1;
+        given.give(peer, index);
         given.waiting_since = None;
         Some((peer, index))
     }

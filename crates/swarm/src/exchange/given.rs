@@ -1,6 +1,6 @@
 //! What a source has given out.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::PeerId;
@@ -14,7 +14,7 @@ pub(crate) struct Given {
     /// The next chunk that was never given.
     pub(super) next: u32,
     /// Chunks whose only copy is lost.
-    pub(super) again: VecDeque<u32>,
+    pub(super) again: BTreeSet<u32>,
     /// The peer that was given a chunk, until another peer reports it.
     pub(super) first: BTreeMap<u32, PeerId>,
     /// The number of these for each peer.
@@ -29,7 +29,7 @@ impl Given {
     pub(crate) fn new() -> Self {
         Self {
             next: 0,
-            again: VecDeque::new(),
+            again: BTreeSet::new(),
             first: BTreeMap::new(),
             windows: BTreeMap::new(),
             waiting_since: None,
@@ -49,16 +49,29 @@ impl Given {
     /// A peer wants a chunk that it had declined or that did not come, and `copies` others have it.
     pub(super) fn wanted(&mut self, index: u32, copies: u16) {
         if copies == 0 && index < self.next && !self.first.contains_key(&index) {
-            self.again.push_back(index);
+            self.again.insert(index);
         }
     }
 
-    /// A chunk was not taken.
-    pub(super) fn take_back(&mut self, index: u32) {
-        if self.first.contains_key(&index) {
+    /// A chunk was not taken by `peer`.
+    pub(super) fn take_back(&mut self, peer: PeerId, index: u32) {
+        if self.first.get(&index) == Some(&peer) {
             self.release(index);
-            self.again.push_back(index);
+            self.again.insert(index);
         }
+    }
+
+    /// `peer` takes a chunk that was taken back, and `copies` others have it.
+    pub(super) fn accepted_late(&mut self, peer: PeerId, index: u32, copies: u16) {
+        if copies == 0 && !self.first.contains_key(&index) {
+            self.give(peer, index);
+        }
+    }
+
+    /// `peer` is given a chunk that no other has.
+    pub(super) fn give(&mut self, peer: PeerId, index: u32) {
+        self.first.insert(index, peer);
+        *self.windows.entry(peer).or_default() += 1;
     }
 
     pub(super) fn release(&mut self, index: u32) {

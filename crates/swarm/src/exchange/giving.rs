@@ -37,12 +37,14 @@ impl Exchange {
             State::Offered(offered) => offered,
             State::Withdrawn(offered) => {
                 self.sending[index as usize] += 1;
+                let copies = self.copies[index as usize];
+                self.given.iter_mut().for_each(|given| given.accepted_late(from, index, copies));
                 offered
             }
             State::Accepted | State::Leaving { .. } | State::Held => return,
         };
         chunk.state = self.slots.accept(offered);
-        neighbour.answered(now.saturating_sub(offered.at));
+        neighbour.answered(now.saturating_sub(offered.at).min(ANSWER_TIMEOUT));
         self.accepted.push_back((from, index, levels));
         self.send_accepted(now);
     }
@@ -134,7 +136,7 @@ impl Exchange {
 
     /// A chunk is no longer offered, or on its way.
     pub(super) fn release(&mut self, sending: &Sending) {
-        if !matches!(sending.state, State::Withdrawn(_)) {
+        if !sending.is_withdrawn() {
             self.slots.release(sending.state);
             self.sending[sending.index as usize] -= 1;
         }
@@ -174,14 +176,14 @@ impl Exchange {
     /// still counts: its sender expects the chunk.
     pub(super) fn withdraw(&mut self, now: Duration) {
         self.release_stalled(now);
-        for neighbour in self.neighbours.values_mut() {
+        for (peer, neighbour) in &mut self.neighbours {
             for chunk in &mut neighbour.sending {
                 let State::Offered(offered) = chunk.state else { continue };
                 if now < offered.at + ANSWER_TIMEOUT {
                     continue;
                 }
                 if let Some(given) = &mut self.given {
-                    given.take_back(chunk.index);
+                    given.take_back(*peer, chunk.index);
                 }
                 self.slots.release(chunk.state);
                 self.sending[chunk.index as usize] -= 1;

@@ -139,7 +139,7 @@ impl Slots {
             self.per_chunk = (self.per_chunk * (self.measured - 1) + took) / self.measured;
         }
         self.moved = now;
-        self.busy = if self.leaving >= self.least { self.busy + 1 } else { 0 };
+        self.busy = if self.leaving >= self.least || others_wait { self.busy + 1 } else { 0 };
         if self.busy >= BUSY * self.allowed {
             (self.idle, self.busy) = (0, 0);
             self.allowed = (self.allowed - 1).max(self.least);

@@ -54,7 +54,7 @@ impl Exchange {
         }
         let at_source = u16::from(self.neighbours.contains_key(&PeerId::COORDINATOR));
         if from == PeerId::COORDINATOR || self.copies(index) <= at_source {
-            self.fresh.push_back(index);
+            self.fresh.push(index);
         }
         self.fill(now);
     }
