@@ -40,7 +40,6 @@ mod up;
 use std::future::Future;
 
 use clap::{Command, Subcommand};
-use tokio::task::JoinError;
 
 use crate::failure::{Failure, Outcome};
 
@@ -104,14 +103,14 @@ impl Verb {
             Self::Run(arguments) => wait(run::run(arguments)),
             Self::Ask(arguments) => wait(ask::run(arguments)),
             Self::Approve(arguments) => wait(approve::run(arguments)),
-            Self::Catalogue(arguments) => wait_here(catalogue::run(arguments, verbose)),
+            Self::Catalogue(arguments) => wait(catalogue::run(arguments, verbose)),
             Self::Forward(arguments) => wait(forward::run(arguments)),
             Self::Http(arguments) => wait(http::run(arguments)),
             Self::Middlebox(arguments) => wait(middlebox::run(arguments)),
-            Self::Show(arguments) => wait_here(show::run(arguments)),
-            Self::Input(arguments) => wait_here(input::run(arguments)),
+            Self::Show(arguments) => wait(show::run(arguments)),
+            Self::Input(arguments) => wait(input::run(arguments)),
             Self::Share(arguments) => wait(share::run(arguments, verbose)),
-            Self::Get(arguments) => wait(get::run(arguments)),
+            Self::Get(arguments) => wait(on_worker(get::run(arguments))),
             Self::Swarm(arguments) => wait(swarm::run(arguments)),
             Self::Fast(arguments) => wait(fast::run(arguments)),
             Self::Monitor(arguments) => wait(monitor::run(arguments)),
@@ -139,22 +138,18 @@ impl Verb {
     }
 }
 
-/// Runs a verb that waits for the network, the node or known.db, as a task: it then runs on the thread that wakes it, while on
-/// this thread each event of the network would wake a sleeping thread.
-fn wait(verb: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
-    wait_here(async { tokio::spawn(verb).await.unwrap_or_else(resume) })
-}
-
-/// Goes on with a panic of a task.
-fn resume(error: JoinError) -> Outcome {
-    match error.try_into_panic() {
+/// Runs a verb as a task: on the thread that wakes it, while on the main thread each event of the network would wake a sleeping
+/// thread. It must not block, because it may have the thread that waits for events.
+async fn on_worker(verb: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+    let ended = tokio::spawn(verb).await;
+    ended.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(error) => Err(Failure::local(error)),
-    }
+    })
 }
 
-/// As [`wait`], on this thread, for verbs that cannot change it.
-fn wait_here(verb: impl Future<Output = Outcome>) -> Outcome {
+/// Runs a verb that waits for the network, the node or known.db.
+fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

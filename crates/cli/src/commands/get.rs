@@ -22,6 +22,7 @@ use levada_swarm::mediated::Settings;
 use levada_swarm::mode::Mode;
 use levada_swarm::{ContentId, Description, DescriptionError, Geometry, UdpStream};
 use levada_transport::quic::Endpoint;
+use tokio::task::block_in_place;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::attach::Signals;
@@ -154,10 +155,11 @@ impl Download<'_> {
             .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
         let target = self.target(&description)?;
         let id = ContentId { root: self.ticket.terms().root, geometry };
-        let file = match description.is_folder {
+        // What was received before may have to be read.
+        let file = block_in_place(|| match description.is_folder {
             true => PartialFile::open_folder(&target, id),
             false => PartialFile::open(&target, id),
-        };
+        });
         let file = file.map_err(content)?;
         let listen = self.arguments.listen.map_or(Listen::Free, Listen::At);
         let network = peer_network::open(&self.client, listen, udp);
