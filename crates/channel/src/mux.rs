@@ -439,11 +439,11 @@ fn put_message(
     quantum: usize,
 ) -> usize {
     let mut done = 0;
-    tls.reserve(data.len().min(quantum));
     loop {
         let credit = stream.credit.left().min(connection.left()).saturating_sub(FRAME_COST);
         let want = (data.len() - done).min(quantum - done);
         let want = want.min(usize::try_from(credit).unwrap_or(usize::MAX));
+        tls.reserve(want);
         if want == 0 && !data.is_empty() {
             return done;
         }

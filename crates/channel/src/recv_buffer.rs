@@ -8,9 +8,9 @@ use crate::credit::FRAME_COST;
 /// reader that keeps up causes no reallocation. Only a stream whose window grew can need more than 256 KiB, and the
 /// growth of all windows together is bounded.
 const MAX_IDLE_CAPACITY: usize = 1 << 20;
-/// A part of a message of at least this many bytes is followed by others.
+/// The least length of a long part, in bytes.
 const LONG_PART: usize = 8 << 10;
-/// The capacity, in bytes, for the first of these: growing to it step by step would copy what came before.
+/// The capacity, in bytes, for the first part of a long message: growing to it step by step would copy what came before.
 const FIRST_CAPACITY: usize = 72 << 10;
 /// Read bytes at the front are removed when they are at least this many and half of all.
 const MIN_COMPACTION: usize = 64 << 10;
@@ -101,6 +101,14 @@ impl RecvBuffer {
         self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
     }
 
+    /// Allocates, if it is new, for a message that begins with a part of `length` bytes, if that is long.
+    #[inline]
+    pub(crate) fn expect_more_than(&mut self, length: usize) {
+        if self.bytes.capacity() == 0 && length >= LONG_PART {
+            self.bytes.reserve_exact(FIRST_CAPACITY);
+        }
+    }
+
     /// Appends a part of a message, its last if `end`.
     #[inline]
     pub(crate) fn push(&mut self, bytes: &[u8], end: bool) {
@@ -111,9 +119,6 @@ impl RecvBuffer {
         if self.next_end >= MIN_ENDS_COMPACTION && self.next_end >= self.ends.len() / 2 {
             self.ends.drain(..self.next_end);
             self.next_end = 0;
-        }
-        if self.bytes.capacity() == 0 && bytes.len() >= LONG_PART {
-            self.bytes.reserve_exact(FIRST_CAPACITY);
         }
         self.bytes.extend_from_slice(bytes);
         if end {

@@ -34,6 +34,9 @@ impl Mux {
         let cost = cost(flags, bytes)?;
         self.grants.connection.charge(cost)?;
         stream.window.charge(cost)?;
+        if !end && !self.grants.is_initial() {
+            stream.recv_buffer.expect_more_than(bytes.len());
+        }
         stream.recv_buffer.push(bytes, end);
         stream.receiving_partial = !end && (stream.receiving_partial || !bytes.is_empty());
         if flags & FIN != 0 {

@@ -268,7 +268,11 @@ fn store_one(store: &Store, chunk: Received) -> Event {
     let bytes = bytes.len() as u64;
     // Peers need it no longer.
     let content = match store {
-        Store::Cache(_) => Bytes::from(chunk.message).slice(chunk.start..),
+        Store::Cache(_) => {
+            let mut message = chunk.message;
+            message.shrink_to_fit();
+            Bytes::from(message).slice(chunk.start..)
+        }
         Store::Source(_) | Store::Partial(_) => Bytes::new(),
     };
     Event::Chunk { from, index, bytes, stored, content }
