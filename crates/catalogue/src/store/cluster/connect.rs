@@ -44,17 +44,21 @@ impl Connection {
     /// Fails if no server is connected. The client library would keep what is sent, for later. A connection that was just opened, as by a
     /// command that ends with its first change, has some time to be made.
     pub async fn check(&self) -> Result<(), StoreError> {
-        while self.client.connection_state() != State::Connected
-            && self.opened.elapsed() < REQUEST_TIMEOUT
-        {
+        while !self.is_connected() && self.opened.elapsed() < REQUEST_TIMEOUT {
             sleep(POLL_INTERVAL).await;
         }
-        if self.client.connection_state() == State::Connected {
+        if self.is_connected() {
             return Ok(());
         }
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let why = if failures.is_empty() { String::new() } else { format!(" ({failures})") };
         Err(unavailable(&format!("no server of it is connected{why}")))
+    }
+
+    /// Whether a server is connected, and has said what it permits: that is known a moment later.
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+            && self.client.try_server_info().is_some()
     }
 }
 
