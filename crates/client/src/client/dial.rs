@@ -1,6 +1,7 @@
 //! Connections: one for each node that its sessions with `auto` framing share, and dedicated ones for `block:N`, for sessions with further
 //! streams, and for bulk while the shared one is in use.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use levada_session::{Connection, SessionError, connect};
 use levada_transport::quic::Endpoint;
 use levada_transport::{Transport, connect_tcp};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::remember::remember_address;
 use super::{Client, ClientError, Target};
@@ -225,8 +226,8 @@ pub(super) async fn dial(
     dial_over(&Over::Tcp, tls, target, expected, framing).await
 }
 
-/// Tries every address, each [`STAGGER`] after the one before. Returns the first connection whose handshake succeeds, and
-/// its address. A wrong key at one address does not end the attempts at the others.
+/// Tries every address, each [`STAGGER`] after the one before, or once one has failed. Returns the first connection whose handshake
+/// succeeds, and its address. A wrong key at one address does not end the attempts at the others.
 async fn dial_over(
     over: &Over,
     tls: &Arc<ClientConfig>,
@@ -274,31 +275,35 @@ async fn dial_address(
     .await
 }
 
-/// The first attempt that succeeds; each begins [`STAGGER`] after the one before.
-async fn race<T: Send + 'static>(
-    attempts: impl Iterator<Item = impl Future<Output = Result<T, DialError>> + Send + 'static>,
-) -> Result<T, DialError> {
-    let mut tasks = JoinSet::new();
-    for (index, attempt) in attempts.enumerate() {
-        tasks.spawn(async move {
-            sleep(STAGGER * u32::try_from(index).unwrap_or(0)).await;
-            attempt.await
-        });
-    }
+/// The first attempt that succeeds. Each begins [`STAGGER`] after the one before, or as soon as one fails.
+async fn race<F, T>(attempts: impl Iterator<Item = F>) -> Result<T, DialError>
+where
+    F: Future<Output = Result<T, DialError>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut attempts: VecDeque<F> = attempts.collect();
+    let mut running = JoinSet::new();
     let mut failure: Option<DialError> = None;
-    while let Some(joined) = tasks.join_next().await {
-        match joined {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(new)) => {
+    loop {
+        if let Some(attempt) = attempts.pop_front() {
+            running.spawn(attempt);
+        }
+        let stagger = if attempts.is_empty() { Duration::MAX } else { STAGGER };
+        match timeout(stagger, running.join_next()).await {
+            Ok(Some(Ok(Ok(found)))) => return Ok(found),
+            Ok(Some(Ok(Err(new)))) => {
                 failure = Some(match failure {
                     Some(known) => known.merge(new),
                     None => new,
                 });
             }
-            Err(_) => {}
+            Ok(None) if attempts.is_empty() => {
+                let closed = || DialError { error: SessionError::Closed, others: Vec::new() };
+                return Err(failure.unwrap_or_else(closed));
+            }
+            Ok(Some(Err(_)) | None) | Err(_) => {}
         }
     }
-    Err(failure.unwrap_or(DialError { error: SessionError::Closed, others: Vec::new() }))
 }
 
 /// Tries one socket address. Retries a handshake that was cut, because a node under attack drops its oldest unfinished
@@ -344,5 +349,35 @@ fn most_specific(known: SessionError, new: SessionError) -> SessionError {
         (known @ SessionError::WrongPeer { .. }, _) => known,
         (known, SessionError::Transport(_)) => known,
         (_, new) => new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// An attempt that ends after a time, and whether it succeeds.
+    async fn attempt(seconds: u64, succeeds: bool) -> Result<u64, DialError> {
+        sleep(Duration::from_secs(seconds)).await;
+        if succeeds { Ok(seconds) } else { Err(DialError::unreachable(format!("{seconds}"))) }
+    }
+
+    async fn timed(attempts: &[(u64, bool)]) -> (Result<u64, DialError>, Duration) {
+        let start = Instant::now();
+        let result = race(attempts.iter().map(|(seconds, ok)| attempt(*seconds, *ok))).await;
+        (result, start.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_address_is_tried_as_soon_as_one_has_failed() {
+        let (found, took) = timed(&[(0, false), (0, false), (0, true)]).await;
+        assert_eq!((found.ok(), took), (Some(0), Duration::ZERO));
+        let (found, took) = timed(&[(9, true), (9, false), (1, true)]).await;
+        assert_eq!((found.ok(), took), (Some(1), STAGGER * 2 + Duration::from_secs(1)));
+        let (found, took) = timed(&[(1, false), (3, false)]).await;
+        assert_eq!((found.is_err(), took), (true, STAGGER + Duration::from_secs(3)));
+        assert!(timed(&[]).await.0.is_err());
     }
 }
