@@ -8,8 +8,8 @@ use levada_core::Framing;
 use crate::Error;
 use crate::record::{DATA, HEADER, MAX_CONTENT, OVERHEAD, RecordKey, TAG};
 
-/// What a record of a long message has in addition to its part of the message, in bytes: header, head of the frame, type
-/// and tag, rounded up.
+/// The bytes of a record of a long message without its part of the message: header, head of the frame, type and tag, rounded
+/// up.
 const RECORD_ROOM: usize = 64;
 
 /// The buffer of outgoing bytes.

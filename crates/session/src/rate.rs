@@ -129,7 +129,7 @@ impl Rate {
         self.limit_rate(transport, uplink == Uplink::Interactive);
     }
 
-    /// Whether the limit depends on the rate at which the transport sends now.
+    /// Returns true if the limit depends on the rate at which the transport sends now.
     fn follows_transport(&self, uplink: Uplink) -> bool {
         let is_known = uplink == Uplink::Interactive && self.plateau >= PLATEAU_SAMPLES;
         uplink != Uplink::Bulk && self.total >= UNSENT_FLOOR && !is_known

@@ -155,7 +155,7 @@ impl Download<'_> {
             .map_err(|error| Failure::new(PROTOCOL, format!("protocol: {error}")))?;
         let target = self.target(&description)?;
         let id = ContentId { root: self.ticket.terms().root, geometry };
-        // What was received before may have to be read.
+        // This may read the part that an earlier call received.
         let file = block_in_place(|| match description.is_folder {
             true => PartialFile::open_folder(&target, id),
             false => PartialFile::open(&target, id),

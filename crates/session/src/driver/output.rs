@@ -13,7 +13,7 @@ use super::{Driver, Progress};
 pub(super) const LARGEST_IDLE_OUTPUT: usize = 32 * 1024;
 
 impl Driver {
-    /// Writes sealed records until the channel has no more or the transport is full.
+    /// Writes sealed records until none is left or the transport is full.
     pub(super) fn poll_output(&mut self, cx: &mut Context<'_>) -> Progress {
         if self.sent == self.output.len() {
             self.output.clear();

@@ -1,4 +1,4 @@
-//! Which chunk is offered next, and to which neighbour.
+//! The choice of the next chunk to offer, and of its receiver.
 
 use std::time::Duration;
 

@@ -12,7 +12,8 @@ const LEAST: (usize, usize) = (2, 4);
 const MOST_BYTES: u32 = 4 << 20;
 /// The most chunks.
 pub(super) const MOST: usize = 256;
-/// So many chunks or answers that leave the uplink idle raise the number: answers take longer than the chunks that leave meanwhile.
+/// This number of chunks or answers that leave the uplink idle raises the number of slots: answers take longer than the
+/// chunks that leave until then.
 const IDLE: usize = 2;
 /// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
 const BUSY: usize = 2;

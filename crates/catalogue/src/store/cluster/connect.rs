@@ -55,7 +55,7 @@ impl Connection {
         Err(unavailable(&format!("no server of it is connected{why}")))
     }
 
-    /// Whether a server is connected, and has said what it permits: that is known a moment later.
+    /// Returns true if a server is connected and its limits are known. The library learns them a moment later.
     fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
             && self.client.try_server_info().is_some()

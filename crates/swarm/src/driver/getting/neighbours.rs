@@ -14,7 +14,7 @@ use crate::driver::links::Link;
 use crate::driver::meeting;
 use crate::peer::Input;
 
-/// How long a connection waits for the coordinator to announce its peer.
+/// The time for which a connection waits for the coordinator to announce its peer.
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait for the connection of a peer, before this side connects to it: that between two attempts in RFC 8305, section 5.
 const SECOND_ATTEMPT: Duration = Duration::from_millis(250);
@@ -81,13 +81,15 @@ impl Runner {
     }
 
     pub(super) fn accept(&mut self, connection: Connection) {
-        let (pairing, events) = (self.pairing.clone(), self.events.clone());
+        let pairing = self.pairing.clone();
+        let events = self.events.clone();
         self.tasks.spawn(meeting::accept(connection, pairing, events));
     }
 
     pub(super) fn connect(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
         let identity = Identity::from_bytes(identity);
-        let (dials, events) = (self.network.dials(), self.events.clone());
+        let dials = self.network.dials();
+        let events = self.events.clone();
         let attempt = self.dials.spawn(async move {
             let event = match meeting::dial(dials, identity, addresses).await {
                 Some(link) => Event::Linked(peer, link),
@@ -101,7 +103,8 @@ impl Runner {
     /// Waits for a connection of a peer, which may be unable to reach this one; then it is connected from here.
     pub(super) fn allow(&mut self, peer: PeerId, identity: [u8; 32], addresses: Vec<String>) {
         let identity = Identity::from_bytes(identity);
-        let (dials, events) = (self.network.dials(), self.events.clone());
+        let dials = self.network.dials();
+        let events = self.events.clone();
         let attempt = (!addresses.is_empty()).then(|| {
             self.dials.spawn(async move {
                 sleep(SECOND_ATTEMPT).await;
