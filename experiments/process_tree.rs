@@ -89,8 +89,10 @@ mod tests {
         // The first process only waits for its busy child.
         let script = "while :; do :; done & trap 'kill $!' TERM; wait";
         let mut child = Command::new("sh").args(["-c", script]).spawn().unwrap();
-        let (family, begun) = (ProcessTree(child.id()), Instant::now());
-        let (mut seconds, mut all) = (0.0, 0.0);
+        let family = ProcessTree(child.id());
+        let begun = Instant::now();
+        let mut seconds = 0.0;
+        let mut all = 0.0;
         while (seconds < 0.05 || all < 0.05) && begun.elapsed() < Duration::from_secs(60) {
             std::thread::sleep(Duration::from_millis(5));
             (seconds, all) = (family.cpu_seconds(), family.all_cpu_seconds());

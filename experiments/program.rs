@@ -86,7 +86,8 @@ impl Program {
     /// Waits for `text` on the program's standard error, which must be a pipe. It is read until the program ends, so that it never blocks.
     pub fn wait_for_output(&mut self, text: &str) -> anyhow::Result<()> {
         let error = self.running()?.stderr.take().context("no standard error")?;
-        let (lines, start) = (Lines::new(error), Instant::now());
+        let lines = Lines::new(error);
+        let start = Instant::now();
         loop {
             let line = lines.next(READY_TIMEOUT.saturating_sub(start.elapsed()));
             let seconds = READY_TIMEOUT.as_secs();

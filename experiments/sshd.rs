@@ -71,8 +71,10 @@ pub fn executable() -> anyhow::Result<PathBuf> {
 
 fn configuration(folder: &Path, address: SocketAddr) -> String {
     let file = |name: &str| folder.join(name).display().to_string();
-    let (host, user) = (file("host"), file("user.pub"));
-    let (ip, port) = (address.ip(), address.port());
+    let host = file("host");
+    let user = file("user.pub");
+    let ip = address.ip();
+    let port = address.port();
     format!(
         "ListenAddress {ip}\nPort {port}\nHostKey {host}\nAuthorizedKeysFile {user}\nPidFile none\nUsePAM no\n\
          StrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"

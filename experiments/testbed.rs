@@ -58,7 +58,8 @@ impl Testbed {
         rate_is_the_limit: bool,
     ) -> Result<Self, LabError> {
         let mut lab = Lab::new(options)?;
-        let (near, far) = (lab.node("near")?, lab.node("far")?);
+        let near = lab.node("near")?;
+        let far = lab.node("far")?;
         let names = (1..links.len()).map(|number| format!("between{number}"));
         let between = names.map(|name| lab.node(&name)).collect::<Result<Vec<_>, _>>()?;
         let all: Vec<&Node> = [&near].into_iter().chain(&between).chain([&far]).collect();

@@ -27,7 +27,8 @@ pub struct Client<'a> {
 
 /// Runs the client `count` times.
 pub fn runs(client: &Client<'_>, target: &Target, count: usize) -> anyhow::Result<Vec<Measured>> {
-    let (mut runs, mut health) = (Histogram::new(3)?, Histogram::new(3)?);
+    let mut runs = Histogram::new(3)?;
+    let mut health = Histogram::new(3)?;
     let mut failed = 0;
     for _ in 0..count {
         let time = timed(|| client.run(target))?;

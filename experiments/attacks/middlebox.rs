@@ -55,7 +55,8 @@ async fn hold(target: &Target, source: Ipv4Addr) -> anyhow::Result<()> {
 pub async fn send_bytes(target: Arc<Target>) -> anyhow::Result<()> {
     let client = Arc::new(Client::new(&target.guest)?);
     let one = |_| {
-        let (target, client) = (target.clone(), client.clone());
+        let target = target.clone();
+        let client = client.clone();
         async move { repeat(async || send_head(&target, &client).await).await }
     };
     spawn_all(SESSIONS, one).await;

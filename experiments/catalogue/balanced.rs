@@ -67,7 +67,9 @@ pub fn run(bench: &mut Bench) -> anyhow::Result<()> {
     for (count, killed) in CASES {
         let address = fleet.balancers[count - 1].address();
         let target = fetch::target(&testbed, address, &path, false, true)?;
-        let (fleet, testbed, run_flag) = (&fleet, &testbed, &run_flag);
+        let fleet = &fleet;
+        let testbed = &testbed;
+        let run_flag = &run_flag;
         cases.push(Case::new(name(count, killed), move || {
             Ok(fleet.run(testbed, (&target, plan), (count, killed), run_flag)?)
         }));

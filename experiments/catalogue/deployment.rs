@@ -96,7 +96,9 @@ pub fn run(
     plan: Plan,
 ) -> anyhow::Result<Run> {
     let cpu_time = || servers.iter().map(|server| server.cpu_seconds()).sum::<f64>();
-    let (before, stolen_before, begun) = (cpu_time(), stolen_seconds(), Instant::now());
+    let before = cpu_time();
+    let stolen_before = stolen_seconds();
+    let begun = Instant::now();
     // A new thread is pinned, so that programs started by this one are not.
     let near = || {
         testbed.near(|| {
@@ -106,7 +108,8 @@ pub fn run(
     };
     let statistics = thread::scope(|scope| scope.spawn(near).join());
     let statistics = statistics.map_err(|_| anyhow!("the generator panicked"))??;
-    let (cpu, stolen) = (cpu_time() - before, stolen_seconds() - stolen_before);
+    let cpu = cpu_time() - before;
+    let stolen = stolen_seconds() - stolen_before;
     Ok(Run { statistics, cpu, stolen, seconds: begun.elapsed().as_secs_f64() })
 }
 
@@ -127,7 +130,8 @@ impl Run {
     /// The measurements for rows.
     pub fn measured(self, rate: Option<u32>) -> Vec<Measured> {
         let Self { statistics, cpu, stolen, seconds } = self;
-        let (errors, own) = (statistics.errors, statistics.busy.share());
+        let errors = statistics.errors;
+        let own = statistics.busy.share();
         let count = |number: u64| number as f64;
         let mut all = vec![
             Measured::new("response rate", "1/s", statistics.rate()),
@@ -186,7 +190,8 @@ impl RunFlag {
     /// Flags a run that is not reliable.
     pub fn check(&self, run: &Run) {
         let late = Duration::from_nanos(run.statistics.lateness.value_at_quantile(0.99));
-        let (busy, servers) = (run.statistics.busy.share(), run.cpu / run.seconds);
+        let busy = run.statistics.busy.share();
+        let servers = run.cpu / run.seconds;
         let run_flag = if busy > BUSY && servers < BUSY {
             Some(format!("the generator was busy {:.0} %", busy * 100.0))
         } else {

@@ -92,9 +92,11 @@ fn magnified_figure(rows: &[Row], object: Object) -> Figure {
     let panel = |shown: &Shown<'_>| {
         let mut series = Vec::new();
         for line in shown.lines_of() {
-            let (mut means, mut spans) = (Vec::new(), Vec::new());
+            let mut means = Vec::new();
+            let mut spans = Vec::new();
             for (rate, row) in shown.points(&line, "response time mean") {
-                let (x, bounds) = (rate as f64 + line.shift(), Bounds::of(row));
+                let x = rate as f64 + line.shift();
+                let bounds = Bounds::of(row);
                 if rate <= LOW {
                     means.push((x, bounds.mean));
                     spans.extend([(x, bounds.low), (x, bounds.high)]);
@@ -147,7 +149,8 @@ fn distribution_figure(rows: &[Row]) -> Figure {
     let panel = |rtt_us: u64| {
         let mut series = Vec::new();
         for (colour, object) in Object::ALL.into_iter().enumerate() {
-            let (requests, step) = (Requests::One, Step::Long);
+            let requests = Requests::One;
+            let step = Step::Long;
             let mut at = Sweep { rtt_us, object, requests, step }.params();
             at.insert("rate".to_owned(), STABLE.into());
             for (subject, stroke) in [(levada::NAME, Stroke::Marked), (nginx::NAME, Stroke::Dashed)]
@@ -219,7 +222,8 @@ impl Shown<'_> {
         let mut rates: Vec<u64> = self.rows.iter().filter_map(rate).collect();
         rates.sort_unstable();
         rates.dedup();
-        let (subject, metric) = (line.subject, metric.to_owned());
+        let subject = line.subject;
+        let metric = metric.to_owned();
         rates.into_iter().filter_map(move |rate| {
             let mut at = at.clone();
             at.extend(params([("rate", rate.into())]));
@@ -258,7 +262,8 @@ fn round_trip(rtt_us: u64) -> String {
 /// The least and the greatest demanded rate.
 fn ends(lines: &[Series]) -> Option<(f64, f64)> {
     let rates = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let (low, high) = (rates().reduce(f64::min)?, rates().reduce(f64::max)?);
+    let low = rates().reduce(f64::min)?;
+    let high = rates().reduce(f64::max)?;
     Some((low, high))
 }
 

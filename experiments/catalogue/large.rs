@@ -38,7 +38,8 @@ pub fn run(bench: &mut Bench) -> anyhow::Result<()> {
     if !bench.needs(&at(Some(count)), &[levada::NAME.to_owned()]) {
         return Ok(());
     }
-    let (testbed, run_flag) = (Testbed::Loopback, RunFlag::default());
+    let testbed = Testbed::Loopback;
+    let run_flag = RunFlag::default();
     let mut empty = bench.levada.start(&testbed, "empty", tempfile::tempdir()?)?;
     let (mut full, text) = filled(&bench.levada, &testbed, count)?;
     let target = searches(&full)?;

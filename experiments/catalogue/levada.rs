@@ -79,8 +79,10 @@ impl Levada {
             ensure!(done.status.success(), "{import:?} ended with {}: {error}", done.status);
         }
         let address = free_address(testbed, Side::Far)?;
-        let (http, listen) = (address.to_string(), SocketAddr::new(address.ip(), 0).to_string());
-        let (path, all_cores) = (home.path().to_owned(), self.all_cores);
+        let http = address.to_string();
+        let listen = SocketAddr::new(address.ip(), 0).to_string();
+        let path = home.path().to_owned();
+        let all_cores = self.all_cores;
         let start = Start {
             name: name.to_owned(),
             folder: home,

@@ -86,7 +86,8 @@ impl Bodies {
         let own = Self::without_digests();
         let body = |object: Object| {
             let answer = fetch::get(testbed, address, &object.path(), None)?;
-            let (got, wanted) = (answer.body.len(), own.body(object).len());
+            let got = answer.body.len();
+            let wanted = own.body(object).len();
             ensure!(answer.status == 200, "{} was answered {}", object.path(), answer.status);
             ensure!(got == wanted, "{} has {got} bytes instead of {wanted}", object.path());
             Ok(answer.body)

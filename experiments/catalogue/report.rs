@@ -173,7 +173,8 @@ fn generator(rows: &[Row]) -> Table {
             let of_part = rows.iter().filter(|row| row.params.get("part") == Some(&part.into()));
             of_part.filter(|row| row.metric == metric).collect::<Vec<_>>()
         };
-        let (late, busy) = (of("generator lateness"), of("generator busy"));
+        let late = of("generator lateness");
+        let busy = of("generator busy");
         let worst = |value: fn(&Row) -> f64, of: &[&Row]| {
             of.iter().map(|row| value(row)).reduce(f64::max).map(short).unwrap_or_default()
         };
@@ -251,7 +252,8 @@ fn conditions(mut each: impl FnMut(String, u64, Object, Requests)) {
     for rtt in RTTS {
         for object in Object::ALL {
             for requests in Requests::ALL {
-                let (object_name, requests_name) = (object.name(), requests.name());
+                let object_name = object.name();
+                let requests_name = requests.name();
                 let words = format!("{} ms, {object_name}, {requests_name}", rtt as f64 / 1e3);
                 each(words, rtt, object, requests);
             }

@@ -51,8 +51,10 @@ pub fn half(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
     each(arguments, |rtt_us, object, requests| {
         let saturation = at(PART, rtt_us, object, requests);
         let Some(rate) = half_of(bench.rows(), nginx::NAME, &saturation) else { return Ok(()) };
-        let (params, subjects) = (at(HALF, rtt_us, object, requests), bench.subjects.clone());
-        let (plan, repeats) = (slice(rate, requests, true), slices(bench));
+        let params = at(HALF, rtt_us, object, requests);
+        let subjects = bench.subjects.clone();
+        let plan = slice(rate, requests, true);
+        let repeats = slices(bench);
         bench.measure_subjects(rtt_us, params, &subjects, |deployment, run_flag, name| {
             let job = Job { repeats, ..job(deployment, name, (object, requests), plan)? };
             Ok(job.case(&deployment.testbed, run_flag))
@@ -62,7 +64,8 @@ pub fn half(bench: &mut Bench, arguments: &Arguments) -> anyhow::Result<()> {
 
 /// Measures reading at half of its own saturation, with and without publications.
 pub fn publishing(bench: &mut Bench) -> anyhow::Result<()> {
-    let (object, requests) = (Object::Descriptor, Requests::Many);
+    let object = Object::Descriptor;
+    let requests = Requests::Many;
     let saturation = at(PART, 0, object, requests);
     let Some(rate) = half_of(bench.rows(), levada::NAME, &saturation) else { return Ok(()) };
     let params = at(PUBLISHING, 0, object, requests);
@@ -72,7 +75,8 @@ pub fn publishing(bench: &mut Bench) -> anyhow::Result<()> {
     let Some(deployment) = bench.deployment(0)? else { return Ok(()) };
     let run_flag = RunFlag::default();
     // The publisher shares the generator's core, so the generator must sleep, in both cases.
-    let (plan, repeats) = (slice(rate, requests, false), slices(bench));
+    let plan = slice(rate, requests, false);
+    let repeats = slices(bench);
     let case = || {
         let job = Job { repeats, ..job(&deployment, levada::NAME, (object, requests), plan)? };
         anyhow::Ok(job.case(&deployment.testbed, &run_flag))
@@ -172,7 +176,8 @@ fn with_wrk<'a>(
     (object, requests): (Object, Requests),
     mut case: Case<'a>,
 ) -> anyhow::Result<Case<'a>> {
-    let (address, last) = (deployment.server(name)?.address(), requests == Requests::One);
+    let address = deployment.server(name)?.address();
+    let last = requests == Requests::One;
     Ok(Case::new(name, move || {
         let mut measured = (case.run)()?;
         let rate = wrk::rate(&deployment.testbed, address, &object.path(), POOL, last)?;

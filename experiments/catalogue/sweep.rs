@@ -155,7 +155,8 @@ impl Sweep {
             if rate > MOST && self.is_past_saturation(bench.rows(), rate) {
                 break;
             }
-            let (params, subjects) = (self.at(rate), bench.subjects.clone());
+            let params = self.at(rate);
+            let subjects = bench.subjects.clone();
             let quick = bench.quick;
             bench.measure_subjects(
                 self.rtt_us,

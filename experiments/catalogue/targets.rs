@@ -115,7 +115,8 @@ impl Targets<'_> {
     fn large(&mut self) {
         let rows = self.rows;
         // The targets are for this number: with fewer, as in a quick run, the constant overhead per descriptor is greater.
-        let (count, at) = (large::MANY, large::at(Some(large::MANY)));
+        let count = large::MANY;
+        let at = large::at(Some(large::MANY));
         for (what, metric, most) in [
             ("p99 of searches, ms", "response time p99", 10.0),
             ("start-up, s", "start-up", 5.0),

@@ -67,7 +67,8 @@ pub fn measure<N, F>(
     far: impl FnOnce(&Meter) -> anyhow::Result<F> + Send,
 ) -> anyhow::Result<Window> {
     let (started, clocks) = mpsc::sync_channel(2);
-    let (stop, received) = (CacheLine(AtomicBool::new(false)), CacheLine(AtomicU64::new(0)));
+    let stop = CacheLine(AtomicBool::new(false));
+    let received = CacheLine(AtomicU64::new(0));
     let meter = Meter { stop, received, started };
     let meter = &meter;
     thread::scope(|scope| {
@@ -94,7 +95,8 @@ pub fn both<N: Send, F: Send>(
             scope.spawn(|| testbed.near(|| pin(0).map_err(Into::into).and_then(|()| near()))?);
         let far =
             scope.spawn(|| testbed.far(|| pin(1).map_err(Into::into).and_then(|()| far()))?);
-        let (near, far) = (near.join(), far.join());
+        let near = near.join();
+        let far = far.join();
         let near = near.map_err(|_| anyhow!("the near end panicked"))?.context("the near end");
         let far = far.map_err(|_| anyhow!("the far end panicked"))?.context("the far end");
         Ok((near?, far?))

@@ -207,7 +207,8 @@ fn measured(
     conditions: Conditions<'_>,
     plan: Plan,
 ) -> anyhow::Result<Vec<Measured>> {
-    let (events, bulk) = (&Events::new(plan)?, conditions.bulk);
+    let events = &Events::new(plan)?;
+    let bulk = conditions.bulk;
     let (near, far) = conditions.connected(testbed)?;
     let window = match subject {
         LEVADA => {

@@ -28,7 +28,8 @@ impl Peer {
         services: &[String],
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let (near, far) = (folder.path().join("near"), folder.path().join("far"));
+        let near = folder.path().join("near");
+        let far = folder.path().join("far");
         for home in [&near, &far] {
             fs::create_dir(home)?;
         }

@@ -59,7 +59,8 @@ fn fill(table: &mut Table, rows: &[Row], subjects: &[String], columns: &[(&str, 
 }
 
 fn throughput_table(rows: &[Row], bytes: usize) -> Table {
-    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    let mut head = vec!["subject".to_owned()];
+    let mut columns = Vec::new();
     for rtt in RTTS {
         let at = params([("message_bytes", bytes.into()), ("rtt_ms", rtt.into())]);
         for metric in ["MB/s", "MB/cpu-s"] {
@@ -107,7 +108,8 @@ fn cap(rows: &[Row], at: &Params) -> Option<(u16, f64)> {
 }
 
 fn connect_table(rows: &[Row], handshake: &str) -> Table {
-    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    let mut head = vec!["subject".to_owned()];
+    let mut columns = Vec::new();
     for rtt in RTTS {
         let at = params([("rtt_ms", rtt.into()), ("handshake", handshake.into())]);
         for (metric, text) in
@@ -179,7 +181,8 @@ fn screens_table(rows: &[Row]) -> Table {
 
 fn commands_table(rows: &[Row]) -> Table {
     use commands::{BEFORE, DIRECTIONS, LEVADA, SSH, SSH_AES, TRUE};
-    let (mut head, mut columns) = (vec!["subject".to_owned()], Vec::new());
+    let mut head = vec!["subject".to_owned()];
+    let mut columns = Vec::new();
     let of_true = [("time", "ms"), ("client CPU", "client ms"), ("server CPU", "server ms")];
     let of_true = of_true.map(|(metric, text)| (TRUE, metric, text));
     let forwarded = DIRECTIONS.map(|direction| (direction, "MB/s", "MB/s"));

@@ -77,7 +77,8 @@ pub async fn read_messages(
 ) -> anyhow::Result<()> {
     let mut buffer = vec![0; READ];
     let mut application = vec![0; READ];
-    let (mut filled, mut left) = (0, 0);
+    let mut filled = 0;
+    let mut left = 0;
     loop {
         let length = stream.read(&mut buffer[filled..]).await?;
         if length == 0 {

@@ -152,7 +152,8 @@ fn measured(begin: &Snapshot, end: &Snapshot) -> Vec<Measured> {
     let megabytes = (end.bytes - begin.bytes) as f64 / 1e6;
     let seconds = (end.time - begin.time).as_secs_f64();
     let cpu: Vec<f64> = begin.cpu.iter().zip(&end.cpu).map(|(begin, end)| end - begin).collect();
-    let (client, server) = (cpu[0], cpu[cpu.len() - 1]);
+    let client = cpu[0];
+    let server = cpu[cpu.len() - 1];
     let mut all = vec![
         Measured::new("MB/s", "MB/s", megabytes / seconds),
         Measured::new("ends MB/cpu-s", "MB/cpu-s", megabytes / (client + server)),

@@ -53,7 +53,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
                     Ok(measure(parties, file.0, subject, count, &mut misses)?)
                 })
             };
-            let (params, cases) = (conditions(file), SUBJECTS.map(case).into());
+            let params = conditions(file);
+            let cases = SUBJECTS.map(case).into();
             measuring.group(Group {
                 experiment: NAME,
                 params,

@@ -96,7 +96,8 @@ impl Setup {
             }
             Mode::Levada(..) if middleboxes == 0 => {
                 let key = || SecretKey::generate(&SystemRandom);
-                let (client, server) = (key()?, key()?);
+                let client = key()?;
+                let server = key()?;
                 Kind::Direct(Box::new((client, ServerConfig::new(&server)?)), server.identity())
             }
             Mode::Levada(kem, right) => {
@@ -183,7 +184,8 @@ impl Setup {
             }
             Kind::Levada(parties) => {
                 let hop = Relay::new(parties.hop(number), Box::new(Pass), Instant::now());
-                let (near, far) = (self.transport(near)?, self.transport(far)?);
+                let near = self.transport(near)?;
+                let far = self.transport(far)?;
                 Ok(relay(hop, near, Vec::new(), |_, _| async { Ok(far) }, || true).await?)
             }
         }

@@ -67,7 +67,8 @@ pub fn sessions() -> Vec<Mode> {
 
 /// Runs the experiment.
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
-    let (mut lengths, mut contexts) = (LENGTHS.to_vec(), CONTEXTS.to_vec());
+    let mut lengths = LENGTHS.to_vec();
+    let mut contexts = CONTEXTS.to_vec();
     if options.quick {
         lengths.retain(|length| [256, 16_383].contains(length));
         contexts.retain(|contexts| *contexts == 4);

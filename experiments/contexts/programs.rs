@@ -85,7 +85,8 @@ impl<'a> Programs<'a> {
         (middleboxes, further): (usize, &[&str]),
         files: &[usize],
     ) -> anyhow::Result<Self> {
-        let (levada, folder) = (binary::levada()?, tempfile::tempdir()?);
+        let levada = binary::levada()?;
+        let folder = tempfile::tempdir()?;
         let (others, words) = Default::default();
         let mut programs = Self { testbed, levada, others, http: None, words, folder };
         let [client, node] = [programs.identity("client")?, programs.identity("node")?];
@@ -133,8 +134,8 @@ impl<'a> Programs<'a> {
             quiet(command);
         };
         self.others.push(self.testbed.spawn_far("nginx", nginx)?);
-        let (far, service) =
-            (far.to_string(), path.join("web.toml").to_string_lossy().into_owned());
+        let far = far.to_string();
+        let service = path.join("web.toml").to_string_lossy().into_owned();
         let words =
             ["up", "--listen", &far, "--no-announce", "--service", &service, "--allow", client];
         let configure = self.configured("node", &words);

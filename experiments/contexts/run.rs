@@ -73,7 +73,8 @@ impl Run<'_> {
         let (started, clocks) = mpsc::channel();
         thread::scope(|scope| {
             for (number, (listener, _)) in listeners.into_iter().enumerate() {
-                let (next, setup) = (addresses[number + 1], self.setup.clone());
+                let next = addresses[number + 1];
+                let setup = self.setup.clone();
                 let serve = move |near| {
                     let setup = setup.clone();
                     async move { setup.carry(number, near, TcpStream::connect(next).await?).await }
@@ -86,10 +87,12 @@ impl Run<'_> {
                     note(failed, self.testbed.between(number, work));
                 });
             }
-            let (setup, exchanges) = (self.setup.clone(), self.exchanges.clone());
+            let setup = self.setup.clone();
+            let exchanges = self.exchanges.clone();
             let origin = self.origin;
             let serve = move |socket| {
-                let (setup, exchanges) = (setup.clone(), exchanges.clone());
+                let setup = setup.clone();
+                let exchanges = exchanges.clone();
                 async move {
                     let mut end = setup.accept(socket).await?;
                     match origin {
@@ -108,7 +111,8 @@ impl Run<'_> {
                 let work = move || {
                     self.prepare(0, c"client")?;
                     let clocks = self.clocks(&clocks)?;
-                    let (setup, exchanges) = (self.setup.clone(), self.exchanges.clone());
+                    let setup = self.setup.clone();
+                    let exchanges = self.exchanges.clone();
                     let dialer = Dialer { setup, first, clocks, exchanges };
                     block_on(async { tokio::time::timeout(LIMIT, client(dialer)).await })?
                         .context("the client took too long")?

@@ -37,7 +37,9 @@ impl Script {
 
     fn new(client: bool, exchanges: &[Exchange]) -> Self {
         let exchanges = exchanges.to_vec();
-        let (at, received, longest) = (0, 0, usize::MAX);
+        let at = 0;
+        let received = 0;
+        let longest = usize::MAX;
         Self { client, exchanges, at, waiting: false, received, closed: false, longest }
     }
 

@@ -129,7 +129,8 @@ fn parse(text: &str) -> Option<Vec<Vec<Exchange>>> {
 
 /// The bytes of all pages on the client's link.
 fn measure(subject: &str, middleboxes: usize, pages: &Pages) -> anyhow::Result<Vec<Measured>> {
-    let (mut bytes, mut most) = (0, 0);
+    let mut bytes = 0;
+    let mut most = 0;
     for page in pages {
         let page_bytes = match subject {
             "plain" => plain(page),
@@ -210,7 +211,8 @@ mod tests {
         }
         let pages = pages("four").unwrap();
         let page = &pages[0];
-        let (plain, e2e) = (plain(page), e2e(page, 1).unwrap());
+        let plain = plain(page);
+        let e2e = e2e(page, 1).unwrap();
         let levada = levada(page, (1, Right::None)).unwrap();
         assert!(plain < e2e && e2e < levada, "{plain} {e2e} {levada}");
     }

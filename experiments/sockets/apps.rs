@@ -69,7 +69,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
             let at = conditions(program, load);
             if measuring.needs(&at, &subjects) {
                 let case = |ends: Ends| {
-                    let (setup, quick) = (&setup, options.quick);
+                    let setup = &setup;
+                    let quick = options.quick;
                     Case::new(ends.to_string(), move || {
                         Ok(one(setup, program, load, (ends, quick))?)
                     })

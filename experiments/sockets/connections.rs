@@ -64,8 +64,11 @@ fn run<S: Read + Write>(
     let mut connects = Histogram::<u64>::new(3)?;
     let mut message = [7; MESSAGE];
     let start = Instant::now();
-    let (warm, end) = (window(quick) / 10, window(quick) * 11 / 10);
-    let (mut begun, mut count, mut first) = (Duration::ZERO, 0_u32, None);
+    let warm = window(quick) / 10;
+    let end = window(quick) * 11 / 10;
+    let mut begun = Duration::ZERO;
+    let mut count = 0_u32;
+    let mut first = None;
     while begun < end {
         let mut stream = connect()?;
         let connected = start.elapsed();

@@ -57,7 +57,8 @@ pub fn round_trips(
     let mut message = vec![7; length];
     let mut times = Histogram::<u64>::new(3)?;
     let start = Instant::now();
-    let (warm, end) = (window(quick) / 10, window(quick) * 11 / 10);
+    let warm = window(quick) / 10;
+    let end = window(quick) * 11 / 10;
     let mut sent = start.elapsed();
     while sent < end {
         near.send(&message)?;
@@ -93,8 +94,11 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
     pin(0)?;
     let mut buffer = vec![0; length.max(256 << 10)];
     let start = Instant::now();
-    let (warm, end) = (window(quick) / 10, window(quick) * 11 / 10);
-    let (mut counted, mut first, mut last) = (0, None, None);
+    let warm = window(quick) / 10;
+    let end = window(quick) * 11 / 10;
+    let mut counted = 0;
+    let mut first = None;
+    let mut last = None;
     loop {
         let received = near.receive(&mut buffer)?;
         if received == 0 {

@@ -40,7 +40,8 @@ impl Part {
         let subject = subject.context("no subject has this name")?;
         let experiment = ALL.into_iter().find(|experiment| experiment.name == self.experiment);
         let run = experiment.context("no experiment has this name")?.run;
-        let (value, quick) = (self.value, self.quick);
+        let value = self.value;
+        let quick = self.quick;
         let measured = apart(move || run(subject, value, quick))?;
         let values: Vec<f64> = measured.iter().map(|one| one.value).collect();
         Ok(levada_harness::print(&serde_json::to_string(&values)?)?)

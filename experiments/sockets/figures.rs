@@ -92,6 +92,7 @@ fn look_of(subject: &str) -> (usize, Stroke) {
 }
 
 fn mark(paper: &Paper) -> Series {
-    let (name, points) = (paper.name.to_owned(), paper.points.to_vec());
+    let name = paper.name.to_owned();
+    let points = paper.points.to_vec();
     Series { name, colour: paper.colour, stroke: Stroke::Triangle, points }
 }

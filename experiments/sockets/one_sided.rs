@@ -115,7 +115,8 @@ impl Pair {
         let epolls = [uapi::epoll_create1(0)?.into(), epoll::create(epoll::CreateFlags::empty())?];
         let [by_libc, by_number] = &epolls;
         let event = uapi::c::epoll_event { events: uapi::c::EPOLLIN as u32, u64: 0 };
-        let (epoll_fd, fd) = (by_libc.as_raw_fd(), near.as_raw_fd());
+        let epoll_fd = by_libc.as_raw_fd();
+        let fd = near.as_raw_fd();
         uapi::epoll_ctl(epoll_fd, uapi::c::EPOLL_CTL_ADD, fd, Some(&event))?;
         epoll::add(by_number, &near, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Self { near, orders, message: vec![7; length], epolls })

@@ -58,7 +58,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
         }
         let peers = simulated_counts(options.quick);
         let case = |subject: &'static str| {
-            let (peers, mut next) = (peers.clone(), 0);
+            let peers = peers.clone();
+            let mut next = 0;
             Case::new(subject, move || {
                 let from = next;
                 next += seeds;
@@ -80,13 +81,17 @@ fn group(measuring: &mut Measuring, at: Params, cases: Vec<Case<'_>>) -> anyhow:
 }
 
 fn connected(direct: bool, swap: Swap, peers: usize) -> anyhow::Result<Vec<Measured>> {
-    let (length, chunk, count) = (LENGTH.to_string(), CHUNK.to_string(), peers.to_string());
-    let (cache, udp) = (CACHE.to_string(), ["--udp", swap.udp()]);
+    let length = LENGTH.to_string();
+    let chunk = CHUNK.to_string();
+    let count = peers.to_string();
+    let cache = CACHE.to_string();
+    let udp = ["--udp", swap.udp()];
     let mediated = ["--cache", &cache, "--wait", &count];
     let mode: &[&str] = if direct { &[] } else { &mediated };
     let words = [&["coordinator", &length, &chunk], &udp[..], mode].concat();
     let mut coordinator = Process::start(&words)?;
-    let (address, identity) = (coordinator.line()?, coordinator.line()?);
+    let address = coordinator.line()?;
+    let identity = coordinator.line()?;
     let words = ["peers", &address, &identity, &count, &length, &chunk, "--keep", "--limit", "120"];
     let mode: &[&str] = if direct { &["--direct"] } else { &[] };
     let mut crowd = Process::start(&[&words[..], &udp, mode].concat())?;
@@ -110,7 +115,9 @@ fn simulate(
 ) -> anyhow::Result<Vec<Measured>> {
     let mode = if direct { Mode::Direct } else { Mode::Stripes };
     let chunks = LENGTH.div_ceil(CHUNK as usize) as u32;
-    let (mut complete, mut runs, mut ratio) = (1.0_f64, 0.0, 1.0_f64);
+    let mut complete = 1.0_f64;
+    let mut runs = 0.0;
+    let mut ratio = 1.0_f64;
     for peers in peers.iter().copied() {
         let once = Once { mode, peers, swap, ..Once::direct() };
         for seed in seeds.clone() {

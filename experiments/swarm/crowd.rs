@@ -46,9 +46,12 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
 }
 
 fn measure(idle: usize) -> anyhow::Result<Vec<Measured>> {
-    let (length, chunk, count) = (LENGTH.to_string(), CHUNK.to_string(), idle.to_string());
+    let length = LENGTH.to_string();
+    let chunk = CHUNK.to_string();
+    let count = idle.to_string();
     let mut coordinator = Process::start(&["coordinator", &length, &chunk])?;
-    let (address, identity) = (coordinator.line()?, coordinator.line()?);
+    let address = coordinator.line()?;
+    let identity = coordinator.line()?;
     let mut crowd = Process::start(&["idle", &address, &identity, &count])?;
     ensure!(crowd.line()? == "ready", "the idle connections are not there");
     ensure!(coordinator.state()?["peers"] == idle, "the coordinator has other connections");

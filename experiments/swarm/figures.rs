@@ -46,7 +46,8 @@ fn panel(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Panel {
 
 /// The mean over the clients, for each chunk.
 fn of_chunks(rows: &[Row], variant: Variant, (name, colour): (&str, usize)) -> Series {
-    let (at, subject) = (variant.conditions(), variant.subject());
+    let at = variant.conditions();
+    let subject = variant.subject();
     let point = |chunk: u32| {
         let row = find(rows, &subject, &format!("chunk {chunk}"), &at)?;
         Some((f64::from(chunk), row.median))

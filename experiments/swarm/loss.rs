@@ -129,7 +129,8 @@ fn share(arguments: &Arguments, first: &str, measuring: &mut Measuring) -> anyho
     let all = controllers.iter().copied().map(Subject::ChannelQuic).collect();
     let subjects = arguments.chosen(all);
     let later = |other: &str| if first == other { LATER } else { Duration::ZERO };
-    let (quic_later, tcp_later) = (later("tcp"), later("quic"));
+    let quic_later = later("tcp");
+    let tcp_later = later("quic");
     let timing = timing(if arguments.options.quick { (2, 5) } else { (5, 12) });
     let link = link().queue(BDP);
     group(
@@ -188,7 +189,8 @@ fn group(
 ) -> anyhow::Result<()> {
     let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
     let Some(testbed) = measuring.testbed(&params, &names, testbed)? else { return Ok(()) };
-    let (testbed, run) = (&testbed, &run);
+    let testbed = &testbed;
+    let run = &run;
     let case =
         |&subject: &Subject| Case::new(subject.to_string(), move || Ok(run(testbed, subject)?));
     let cases = subjects.iter().map(case).collect();

@@ -69,7 +69,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     let points = points(options.quick);
     let mut measuring = Measuring::new(NAME, options, points.len())?;
     for (peers, content) in points {
-        let (at, subjects) = (conditions(peers, content), subjects(peers));
+        let at = conditions(peers, content);
+        let subjects = subjects(peers);
         if measuring.needs(&at, &subjects) {
             let case = |subject: &String| {
                 let keep = subject == KEEPING;
@@ -88,18 +89,22 @@ fn subjects(peers: usize) -> Vec<String> {
 }
 
 fn measure(peers: usize, keep: bool, content: Content) -> anyhow::Result<Vec<Measured>> {
-    let (length, count) = (content.bytes.to_string(), peers.to_string());
-    let (chunk, cache) = (content.chunk_bytes.to_string(), content.cache.to_string());
+    let length = content.bytes.to_string();
+    let count = peers.to_string();
+    let chunk = content.chunk_bytes.to_string();
+    let cache = content.cache.to_string();
     let words = ["coordinator", &length, &chunk, "--cache", &cache, "--wait", &count];
     let mut coordinator = Process::start(&[&words[..], &["--core", "0"]].concat())?;
-    let (address, identity) = (coordinator.line()?, coordinator.line()?);
+    let address = coordinator.line()?;
+    let identity = coordinator.line()?;
     let words = ["peers", &address, &identity, &count, &length, &chunk, "--core", "1"];
     let limit = ["--limit", LIMIT_S];
     let keep: &[&str] = if keep { &["--keep"] } else { &[] };
     let mut crowd = Process::start(&[&words[..], &limit, keep].concat())?;
     ensure!(crowd.line()? == "ready", "the peers are not there");
     let before = coordinator.state_when(|state| state["peers"] == peers)?;
-    let (ended, after) = (crowd.state()?, coordinator.state()?);
+    let ended = crowd.state()?;
+    let after = coordinator.state()?;
     let chunks = content.bytes.div_ceil(content.chunk_bytes as usize) as f64;
     let sent = number(&after, "sent")?;
     ensure!(sent == chunks * peers as f64, "the coordinator has sent {sent} chunks");

@@ -87,21 +87,25 @@ impl Variant {
     }
 
     fn run(self) -> anyhow::Result<Vec<Measured>> {
-        let (length, chunk) = ((CHUNKS * CHUNK).to_string(), CHUNK.to_string());
-        let (cache, count) = (CACHE.to_string(), CLIENTS.to_string());
+        let length = (CHUNKS * CHUNK).to_string();
+        let chunk = CHUNK.to_string();
+        let cache = CACHE.to_string();
+        let count = CLIENTS.to_string();
         let udp = self.swap.udp();
         let words = ["coordinator", &length, &chunk, "--cache", &cache, "--wait", &count];
         let blocks: &[&str] = if self.blocks { &["--blocks"] } else { &[] };
         let over = ["--udp", udp];
         let mut coordinator =
             Process::start(&[&words[..], &over, &["--core", "0"], blocks].concat())?;
-        let (address, identity) = (coordinator.line()?, coordinator.line()?);
+        let address = coordinator.line()?;
+        let identity = coordinator.line()?;
         let words = ["peers", &address, &identity, &count, &length, &chunk, "--core", "1"];
         let more = ["--limit", "60", "--keep", "--trace"];
         let mut clients = Process::start(&[&words[..], &over, &more].concat())?;
         ensure!(clients.line()? == "ready", "the clients are not there");
         coordinator.state_when(|state| state["over_udp"] == CLIENTS)?;
-        let (ended, after) = (clients.state()?, coordinator.state()?);
+        let ended = clients.state()?;
+        let after = coordinator.state()?;
         ensure!(ended["right"] == CLIENTS, "a client has another file");
         let times = (number(&ended, "last")?, after_distribution(&ended, &after)?);
         let all = ended["round_trips"].as_array().context("no round trips")?;
@@ -120,7 +124,8 @@ fn round_trip(value: &Value) -> Option<(usize, u32, f64)> {
 fn measured(all: &[(usize, u32, f64)], (time, after): (f64, f64)) -> anyhow::Result<Vec<Measured>> {
     ensure!(all.len() == CHUNKS as usize * CLIENTS, "{} round trips", all.len());
     let mean = |is: &dyn Fn(&(usize, u32, f64)) -> bool| {
-        let (mut sum, mut count) = (0.0, 0.0);
+        let mut sum = 0.0;
+        let mut count = 0.0;
         for one in all.iter().filter(|one| is(one)) {
             (sum, count) = (sum + one.2, count + 1.0);
         }
@@ -145,7 +150,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     let all: Vec<Variant> = Variant::all().collect();
     let mut measuring = Measuring::new(NAME, options, all.len())?;
     for variant in all {
-        let (at, subject) = (variant.conditions(), variant.subject());
+        let at = variant.conditions();
+        let subject = variant.subject();
         if measuring.needs(&at, std::slice::from_ref(&subject)) {
             let cases = vec![Case::new(subject, move || Ok(variant.measure()?))];
             measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;

@@ -176,7 +176,8 @@ pub fn run(experiment: &Experiment, options: &Options) -> anyhow::Result<Outcome
     let points = (experiment.points)(options.quick);
     let mut measuring = Measuring::new(experiment.name, options, points.len())?;
     for point in points {
-        let (at, subject) = (conditions(&point), point.subject().to_owned());
+        let at = conditions(&point);
+        let subject = point.subject().to_owned();
         if !measuring.needs(&at, std::slice::from_ref(&subject)) {
             continue;
         }

@@ -68,7 +68,8 @@ impl Scene {
     /// The rate of one copy, from the start of the program until the copy is synced.
     fn measure(&self, subject: &str) -> anyhow::Result<Vec<Measured>> {
         let path = |name: &str| self.folder.path().join(name);
-        let (copy, home) = (path("copy"), path("peer"));
+        let copy = path("copy");
+        let home = path("peer");
         let mut command = if subject == SCP {
             let mut command = self.sshd.client("scp");
             command.arg(format!("{}:{}", self.sshd.ip(), text(&path("film"))?)).arg(&copy);

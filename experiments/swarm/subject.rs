@@ -90,7 +90,9 @@ impl Subject {
             Self::ChannelTcp(kernel) => {
                 let (listener, address) = testbed.listen()?;
                 let keys = Keys::new()?;
-                let (client, server, identity) = (keys.client, keys.server, keys.identity);
+                let client = keys.client;
+                let server = keys.server;
+                let identity = keys.identity;
                 let near: End<'_> = Box::new(move |meter| {
                     block_on(meter, async {
                         let socket = connected(kernel, address)?;
@@ -127,7 +129,9 @@ impl Subject {
             Self::ChannelQuic(congestion) => {
                 let (socket, address) = bound(testbed)?;
                 let keys = Keys::new()?;
-                let (client, server, identity) = (keys.client, keys.server, keys.identity);
+                let client = keys.client;
+                let server = keys.server;
+                let identity = keys.identity;
                 let near: End<'_> = Box::new(move |meter| {
                     block_on(meter, async {
                         let quic = dial(congestion, address).await?;

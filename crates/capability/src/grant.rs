@@ -80,7 +80,8 @@ impl Capability {
         let secret = link::next_secret(&self.secret, &bytes);
         let mut chain = self.chain.clone();
         chain.push(bytes, body, key)?;
-        let (service, addresses) = (self.service.clone(), self.addresses.clone());
+        let service = self.service.clone();
+        let addresses = self.addresses.clone();
         Ok(Self { chain, secret, service, addresses, params })
     }
 }

@@ -74,7 +74,8 @@ impl Parts {
         let links = (0..count).map(|_| read_link(&mut reader)).collect::<Option<_>>()?;
         let signatures = (1..count).map(|_| reader.array()).collect::<Option<_>>()?;
         let secret = Zeroizing::new(reader.array()?);
-        let (service, addresses) = (reader.name()?, reader.addresses()?);
+        let service = reader.name()?;
+        let addresses = reader.addresses()?;
         reader.end()?;
         Some(Self { links, signatures, secret, service, addresses })
     }

@@ -52,7 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let index = Index::load(&store, Options::default())?;
     report("open and index", "ms", millis(since.elapsed()), count);
     let grown = resident()?.saturating_sub(before);
-    let (mut versions, mut bytes) = (0_u64, 0_u64);
+    let mut versions = 0_u64;
+    let mut bytes = 0_u64;
     store.each(&mut |it| {
         versions += 1;
         bytes += it.descriptor.len() as u64;

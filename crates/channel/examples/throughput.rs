@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let size = arguments.next().transpose()?.unwrap_or(256);
     let total = arguments.next().transpose()?.unwrap_or(1024) << 20;
 
-    let (client_key, server_key) =
-        (SecretKey::generate(&SystemRandom)?, SecretKey::generate(&SystemRandom)?);
+    let client_key = SecretKey::generate(&SystemRandom)?;
+    let server_key = SecretKey::generate(&SystemRandom)?;
     let now = Instant::now();
     let config = ClientConfig::new(&client_key)?;
     let mut client =
@@ -52,7 +52,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let message = vec![7; size];
     let mut recv_buffer = vec![0; size];
-    let (mut sent, mut done, mut received, mut messages) = (0, 0, 0, 0u64);
+    let mut sent = 0;
+    let mut done = 0;
+    let mut received = 0;
+    let mut messages = 0u64;
     let start = Instant::now();
     while received < total {
         while let Some(len) = client.write(ours, &message[done..], true)? {

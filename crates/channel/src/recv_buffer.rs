@@ -69,7 +69,8 @@ impl RecvBuffer {
     /// them, the next message follows.
     pub fn consume(&mut self, len: usize) {
         let Some((part, ends)) = self.peek() else { return };
-        let (ready, len) = (part.len(), len.min(part.len()));
+        let ready = part.len();
+        let len = len.min(part.len());
         self.advance(len, ends && len == ready);
     }
 
@@ -135,7 +136,8 @@ impl RecvBuffer {
     #[inline]
     fn take_part(&mut self, max: usize, sink: impl FnOnce(&[u8])) -> Option<(usize, bool)> {
         let (part, ends) = self.peek()?;
-        let (ready, len) = (part.len(), part.len().min(max));
+        let ready = part.len();
+        let len = part.len().min(max);
         sink(&part[..len]);
         let end = ends && len == ready;
         self.advance(len, end);

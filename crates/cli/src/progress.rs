@@ -65,7 +65,8 @@ impl Progress {
         let bar = ProgressBar::with_draw_target(Some(length), target);
         let note = Arc::new(Mutex::new(String::new()));
         if let Ok(style) = ProgressStyle::with_template("{line}") {
-            let (name, note) = (plain(what), note.clone());
+            let name = plain(what);
+            let note = note.clone();
             // The template language cannot cut a line that has more than one part of variable length, and the
             // library draws a line that wraps once more at each refresh.
             let draw = move |state: &ProgressState, output: &mut dyn Write| {
@@ -101,7 +102,8 @@ fn columns() -> usize {
 
 /// The bar, and the numbers after it.
 fn counts(state: &ProgressState, unit: Unit) -> String {
-    let (done, all) = (state.pos(), state.len().unwrap_or_default());
+    let done = state.pos();
+    let all = state.len().unwrap_or_default();
     let filled = (state.fraction() * BAR as f32) as usize;
     let head = if filled < BAR { ">" } else { "" };
     let bar = format!("{:BAR$}", format!("{}{head}", "=".repeat(filled.min(BAR))));
@@ -127,7 +129,8 @@ fn cut(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
-    let (mut short, mut left) = (String::new(), columns.saturating_sub(1));
+    let mut short = String::new();
+    let mut left = columns.saturating_sub(1);
     for c in text.chars() {
         let Some(rest) = left.checked_sub(c.width().unwrap_or_default()) else { break };
         short.push(c);

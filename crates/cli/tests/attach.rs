@@ -110,7 +110,8 @@ impl OnTerminal {
 
     /// Reads until `text` has come, and gives all that came.
     fn shows(&mut self, text: &str) -> String {
-        let (mut seen, mut buffer) = (String::new(), [0; 1024]);
+        let mut seen = String::new();
+        let mut buffer = [0; 1024];
         while !seen.contains(text) {
             let length = self.terminal.read(&mut buffer).unwrap_or(0);
             assert_ne!(length, 0, "waited for {text:?}, and there was {seen:?}");

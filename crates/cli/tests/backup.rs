@@ -96,7 +96,8 @@ fn an_offline_restore_brings_back_everything_and_revives_no_right() {
     let node = scene.home.up_with(&up);
     let up = format!("up --http 127.0.0.1:0 --listen {}", node.address());
     let (capability, invitation) = scene.fill(&node, &other);
-    let (identity, log) = (scene.home.identity(), log_of(&scene.home));
+    let identity = scene.home.identity();
+    let log = log_of(&scene.home);
     scene.home.run("stop").ok();
     scene.backup().ok();
 
@@ -125,7 +126,8 @@ fn an_online_restore_restarts_the_running_node() {
     let other = scene.other.up("--name other");
     let node = scene.home.up("");
     let (capability, invitation) = scene.fill(&node, &other);
-    let (identity, log) = (scene.home.identity(), log_of(&scene.home));
+    let identity = scene.home.identity();
+    let log = log_of(&scene.home);
     scene.backup().ok();
     scene.backup().fails(120, "--force");
 
@@ -144,7 +146,8 @@ fn an_online_restore_restarts_the_running_node() {
         times("ended") == 2 && times("started") == 3
     });
 
-    let (key, config) = ("identity.key", "config.toml");
+    let key = "identity.key";
+    let config = "config.toml";
     let read = |name| std::fs::read(scene.home.path().join(name)).unwrap();
     let before = (read(key), read(config), log_of(&scene.home));
     scene.restore("open sesam").fails(120, "passphrase");
@@ -269,7 +272,8 @@ fn age(file: &str, to: &Path) {
         .args([to.as_os_str(), file.as_ref()])
         .spawn(inside)
         .unwrap();
-    let (mut seen, mut buffer) = (String::new(), [0; 256]);
+    let mut seen = String::new();
+    let mut buffer = [0; 256];
     while !seen.contains("assphrase") {
         let length = terminal.read(&mut buffer).unwrap();
         seen.push_str(&String::from_utf8_lossy(&buffer[..length]));

@@ -41,10 +41,12 @@ impl Homes {
         well.welcome(&self.eve, "well");
         let file = self.hub.path().join("capability.toml");
         std::fs::write(&file, service).unwrap();
-        let (eve, alice) = (self.eve.identity(), self.alice.identity());
+        let eve = self.eve.identity();
+        let alice = self.alice.identity();
         let allow = format!("--allow {eve} --allow {alice}");
         let hub = self.hub.up(&format!("--name hub --service {} {allow}", file.display()));
-        let (mediator, exec) = (format!("{}/capability", hub.at()), format!("{}/exec", well.at()));
+        let mediator = format!("{}/capability", hub.at());
+        let exec = format!("{}/exec", well.at());
         Scene { homes: self, hub, well, mediator, exec, eve }
     }
 }
@@ -309,7 +311,8 @@ fn several_entities_serve_several_requesters_at_once() {
         let mut command = homes.alice.command([&words[..], params].concat());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let (uname, utc) = (["uname", "-s"], ["date", "-u"]);
+    let uname = ["uname", "-s"];
+    let utc = ["date", "-u"];
     let asked = [
         (asks(&scene.eve, &uname), true),
         (asks(&entity, &utc), true),

@@ -25,7 +25,8 @@ const RETHINK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../catalogue/tests/r
 /// Writes descriptor and package of an object to the home's folder: their paths.
 fn files(home: &Home, name: &str, code: &[u8]) -> (String, String) {
     let path = |end: &str| home.path().join(format!("{name}.{end}"));
-    let (descriptor, package) = (path("json"), path("js"));
+    let descriptor = path("json");
+    let package = path("js");
     fs::write(&descriptor, format!("{{\"objectName\":\"{name}\",\"note\":\"about {name}\"}}"))
         .unwrap();
     fs::write(&package, code).unwrap();

@@ -98,7 +98,8 @@ impl Unprivileged {
 
     fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("setpriv");
-        let (user, group) = (format!("--reuid={USER}"), format!("--regid={USER}"));
+        let user = format!("--reuid={USER}");
+        let group = format!("--regid={USER}");
         command.args([&user, &group, "--clear-groups", "--no-new-privs", "--bounding-set=-all"]);
         command.arg(&self.program).args(words).stdin(Stdio::null()).current_dir("/");
         command.env("LEVADA_HOME", self.folder.path().join("home"));
@@ -165,7 +166,8 @@ fn a_node_is_reached_at_its_advertised_address() {
     assert_eq!(mapped.addresses()[..2], ["198.51.100.1:80", "[2001:db8::2]:80"]);
 
     let known = Known::open(&guest.path().join("known.db")).unwrap();
-    let (identity, named) = (home.identity().parse().unwrap(), "box.example:5000".to_owned());
+    let identity = home.identity().parse().unwrap();
+    let named = "box.example:5000".to_owned();
     known.pin("box", &identity, &[named], UnixTime(1)).unwrap();
     let target = node.id().to_string();
     let mut run = Command::new("nsenter");

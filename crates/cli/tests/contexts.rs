@@ -30,7 +30,8 @@ impl Service {
     /// Takes the outputs of a process, and waits for its address.
     pub fn of(mut child: Child) -> Self {
         let log = Arc::new(Mutex::new(String::new()));
-        let (copy, errors) = (log.clone(), child.stderr.take().unwrap());
+        let copy = log.clone();
+        let errors = child.stderr.take().unwrap();
         std::thread::spawn(move || {
             for line in BufReader::new(errors).lines().map_while(Result::ok) {
                 copy.lock().unwrap().push_str(&(line + "\n"));
@@ -178,7 +179,8 @@ fn each_middlebox_sees_and_changes_what_it_was_granted_and_nothing_else() {
     assert!(upgrade.starts_with("HTTP/1.1 501"), "{upgrade}");
     let logged = || first.log().contains("request 1:") && second.log().contains("response 1:");
     eventually("both middleboxes have logged two exchanges", logged);
-    let (one, two) = (first.log(), second.log());
+    let one = first.log();
+    let two = second.log();
     assert!(one.contains("hop 1 of 2 holds request-head=r\n"), "{one}");
     assert!(one.contains("fields accept, user-agent") && !one.contains("response"), "{one}");
     assert!(two.contains("hop 2 of 2 holds response-head=rw\n"), "{two}");

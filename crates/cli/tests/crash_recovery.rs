@@ -42,9 +42,12 @@ impl Proxy {
     async fn new(node: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (armed, passed) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+        let armed = Arc::new(AtomicBool::new(false));
+        let passed = Arc::new(Notify::new());
         let hold = Arc::new(AtomicBool::new(false));
-        let (arm, pass, holds) = (armed.clone(), passed.clone(), hold.clone());
+        let arm = armed.clone();
+        let pass = passed.clone();
+        let holds = hold.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(node) = TcpStream::connect(node).await else { continue };
@@ -67,7 +70,8 @@ impl Proxy {
                         }
                     }
                 });
-                let (arm, pass) = (arm.clone(), pass.clone());
+                let arm = arm.clone();
+                let pass = pass.clone();
                 tokio::spawn(async move {
                     let mut buffer = vec![0; 64 * 1024];
                     while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
@@ -235,7 +239,8 @@ async fn a_killed_node_keeps_all_acknowledged_changes() {
         // operation is unacknowledged whenever the kill comes.
         let delay = Duration::from_micros(scene.below(3000));
         let held = scene.below(4) > 0;
-        let (armed, passed) = (scene.proxy.armed.clone(), scene.proxy.passed.clone());
+        let armed = scene.proxy.armed.clone();
+        let passed = scene.proxy.passed.clone();
         let hold = scene.proxy.hold.clone();
         hold.store(held, Ordering::SeqCst);
         armed.store(true, Ordering::SeqCst);

@@ -37,7 +37,8 @@ fn bytes_pass_both_ways_and_each_direction_closes_by_itself() {
         drop(writer.join().unwrap());
         assert_eq!(read_all(&mut one), b"");
     }
-    let (mut program, mut served) = (forward.connect(), accept(&listener));
+    let mut program = forward.connect();
+    let mut served = accept(&listener);
     // A small message is sent at once, in either direction.
     for n in 0..200_u8 {
         program.write_all(&[n]).unwrap();
@@ -75,13 +76,15 @@ fn refusals_resets_and_timeouts_of_the_target_reach_the_client() {
     let _node = home.up_forwarding(&[&resets, &refuses, &hangs]);
 
     let forward = home.forward(&["well/forward", "--", &resets]);
-    let (mut program, mut served) = (forward.connect(), accept(&listener));
+    let mut program = forward.connect();
+    let mut served = accept(&listener);
     served.write_all(b"last ").unwrap();
     assert_eq!(read_exactly(&mut program, 5), b"last ");
     served.write_all(b"words").unwrap();
     reset(served);
     assert_eq!(read_until_reset(&mut program), b"words");
-    let (program, mut served) = (forward.connect(), accept(&listener));
+    let program = forward.connect();
+    let mut served = accept(&listener);
     reset(program);
     read_until_reset(&mut served);
 
@@ -113,7 +116,8 @@ fn datagrams_of_many_senders_are_forwarded() {
         socket.connect(&forward.addresses[0]).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         let length = [0, 1, 1472, 60_000][sender as usize % 4];
-        let (sent, mut back) = (noise(sender, length), vec![0; 65_535]);
+        let sent = noise(sender, length);
+        let mut back = vec![0; 65_535];
         let mut came = None;
         // Datagrams may be lost: they are repeated.
         eventually("an answer", || {
@@ -129,7 +133,8 @@ fn datagrams_of_many_senders_are_forwarded() {
 fn unix_sockets_are_forwarded() {
     let home = Home::new();
     let folder = tempfile::tempdir().unwrap();
-    let (path, door) = (folder.path().join("target"), folder.path().join("door"));
+    let path = folder.path().join("target");
+    let door = folder.path().join("door");
     let listener = UnixListener::bind(&path).unwrap();
     let target = format!("unix:{}", path.display());
     let _node = home.up_forwarding(&[&target]);
@@ -215,7 +220,8 @@ fn web() -> String {
 #[test]
 fn socks_reaches_allowed_addresses_only() {
     let home = Home::new();
-    let (a, b) = (web(), web());
+    let a = web();
+    let b = web();
     let port = a.rsplit(':').next().unwrap().to_owned();
     let name = format!("localhost:{port}");
     let _node = home.up_forwarding(&[&a, &b, &name]);
@@ -344,7 +350,9 @@ async fn the_node_checks_every_connection_against_the_capability() {
 
 #[test]
 fn only_authorised_identities_can_end_a_forward() {
-    let (node_home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let node_home = Home::new();
+    let alice = Home::new();
+    let bob = Home::new();
     let (listener, target) = listener();
     let node = node_home.up_forwarding(&[&target]);
     node.welcome(&alice, "well");
@@ -352,7 +360,8 @@ fn only_authorised_identities_can_end_a_forward() {
         let root = alice.args(["request", "well/forward", "--", &target]).ok();
         let bobs = alice.args(["grant", &root, "--to", &bob.identity(), "--rights", "x"]).ok();
         let forward = bob.forward(&[&bobs]);
-        let (mut program, mut served) = (forward.connect(), accept(&listener));
+        let mut program = forward.connect();
+        let mut served = accept(&listener);
         // Neither the holder of the right to execute, nor the holder of a later link for the first link.
         bob.args(["terminate", &bobs]).denied("lacks the right");
         bob.args([verb, &root]).denied("bound to another identity");
@@ -375,7 +384,8 @@ fn a_signal_ends_the_forward_and_its_session() {
     let _node = home.up_forwarding(&[&target]);
     for signal in ["INT", "TERM"] {
         let forward = home.forward(&["well/forward", "--", &target]);
-        let (mut program, mut served) = (forward.connect(), accept(&listener));
+        let mut program = forward.connect();
+        let mut served = accept(&listener);
         forward.signal(signal);
         assert_eq!(forward.wait(), (0, String::new()));
         read_until_reset(&mut served);
@@ -396,7 +406,8 @@ fn a_forward_reconnects_to_a_restarted_node() {
     let service = home.forward_service(&[&target]);
     let up_at =
         |host: &str| format!("up --name well --http 127.0.0.1:0 --listen {host}:5382 {service}");
-    let (up, up_elsewhere) = (up_at(&own_loopback()), up_at(&own_loopback()));
+    let up = up_at(&own_loopback());
+    let up_elsewhere = up_at(&own_loopback());
     let node = home.up_with(&up);
     // One forward requests a session for each start; the other has a capability with a single use.
     let capability = home.args(["request", "well/forward", "--", &target]).ok();

@@ -47,7 +47,8 @@ fn a_reset_connection_harms_none_of_ninety_nine_others() {
     let mut waiting = Vec::new();
     let programs: Vec<_> = (0..CONNECTIONS)
         .map(|number| {
-            let (mut stream, there) = (forward.connect(), there.clone());
+            let mut stream = forward.connect();
+            let there = there.clone();
             let (start, started) = mpsc::channel::<()>();
             waiting.push(start);
             std::thread::spawn(move || {
@@ -125,7 +126,8 @@ fn unread_connections_block_no_others_and_use_bounded_memory() {
         let mut stream = forward.connect();
         stream.write_all(b"e").unwrap();
         let bytes = noise(round, LENGTH);
-        let (sent, mut sender) = (bytes.clone(), stream.try_clone().unwrap());
+        let sent = bytes.clone();
+        let mut sender = stream.try_clone().unwrap();
         let writer = std::thread::spawn(move || {
             sender.write_all(&sent).unwrap();
             sender.shutdown(Shutdown::Write).unwrap();

@@ -200,7 +200,8 @@ fn forward_of(home: &Home) -> Value {
 
 #[test]
 fn a_node_maintains_its_configured_forwards() {
-    let (home, other) = (Home::new(), Home::new());
+    let home = Home::new();
+    let other = Home::new();
     let (listener, target) = listener();
     serve(listener, echo);
     // A port that stays free while the other node is down.

@@ -72,7 +72,8 @@ impl Observer {
 }
 
 fn pass_on(client: TcpStream, node: TcpStream, seen: Arc<Mutex<Seen>>) {
-    let (client_again, node_again) = (client.try_clone().unwrap(), node.try_clone().unwrap());
+    let client_again = client.try_clone().unwrap();
+    let node_again = node.try_clone().unwrap();
     let seen_again = seen.clone();
     std::thread::spawn(move || copy(client, node, &seen, |seen| &mut seen.from_client));
     std::thread::spawn(move || {
@@ -134,7 +135,8 @@ fn up<'a>(home: &'a Home, alice: &Home) -> Node<'a> {
 
 #[test]
 fn block_framing_sends_records_of_one_size_on_a_dedicated_connection() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let _node = up(&home, &alice);
     let (place, observer) = serve(&home);
     let input = vec![b'x'; 100_000];
@@ -152,7 +154,8 @@ fn block_framing_sends_records_of_one_size_on_a_dedicated_connection() {
 
 #[test]
 fn block_framing_hides_exit_codes_and_errors() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let _node = up(&home, &alice);
     let (place, observer) = serve(&home);
     for text in ["exit 7", "echo some words >&2; exit 7", "kill -9 $$"] {
@@ -169,7 +172,8 @@ fn block_framing_hides_exit_codes_and_errors() {
 
 #[test]
 fn only_configured_framings_are_granted_and_a_capability_keeps_its_framing() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let _node = up(&home, &alice);
     let (place, observer) = serve(&home);
     alice.run(&format!("request {place}/sh --framing block:513 -- cat")).denied("block:513");

@@ -259,7 +259,8 @@ fn a_ticket_that_was_altered_gives_nothing() {
         let ticket = Ticket::from_text(&ticket).unwrap();
         let mut terms = *ticket.terms();
         change(&mut terms);
-        let (secret, addresses) = (ticket.secret().clone(), ticket.addresses().to_vec());
+        let secret = ticket.secret().clone();
+        let addresses = ticket.addresses().to_vec();
         Ticket::new(ticket.node(), secret, terms, addresses).unwrap().to_text()
     };
     for (change, code, said) in [
@@ -327,7 +328,8 @@ fn a_download_goes_on_once_a_full_disk_has_space() {
     let ticket = well.share(&[]);
     let filler = folder.join("filler");
     fs::write(&filler, vec![0; 8 << 20]).unwrap();
-    let (alice, target) = (Home::new(), folder.join("film"));
+    let alice = Home::new();
+    let target = folder.join("film");
     let get = || alice.args(["get", &ticket, "-o", target.to_str().unwrap()]);
     get().fails(120, "film.part needs 6.0 MB more, and 4.");
     assert!(!target.exists());

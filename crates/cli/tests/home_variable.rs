@@ -12,7 +12,8 @@ fn a_new_identity_is_reported_once_with_its_absolute_folder() {
         Ran::from(command.output().unwrap())
     };
     let first = id();
-    let (identity, made) = (first.stdout.trim_end(), folder.join("relative"));
+    let identity = first.stdout.trim_end();
+    let made = folder.join("relative");
     let note = format!("note: made the new identity {identity} in {}\n", made.display());
     assert_eq!(first.stderr, note);
     let second = id();

@@ -52,7 +52,9 @@ fn a_client_connects_within_two_seconds_beside_a_thousand_half_open_connections(
     let held = Arc::new(AtomicUsize::new(0));
     let holders: Vec<_> = (0..4)
         .map(|_| {
-            let (stop, held, address) = (stop.clone(), held.clone(), address.clone());
+            let stop = stop.clone();
+            let held = held.clone();
+            let address = address.clone();
             std::thread::spawn(move || hold_half_open(250, &address, &stop, &held))
         })
         .collect();
@@ -165,7 +167,8 @@ fn through_proxy(
     let forwarder = std::thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
         let node = TcpStream::connect(address).unwrap();
-        let (client2, node2) = (client.try_clone().unwrap(), node.try_clone().unwrap());
+        let client2 = client.try_clone().unwrap();
+        let node2 = node.try_clone().unwrap();
         let counters2 = counters.clone();
         let back = std::thread::spawn(move || forward(node2, client2, 1, flip, &counters2));
         forward(client, node, 0, flip, &counters);

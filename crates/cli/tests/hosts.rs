@@ -88,7 +88,8 @@ fn capabilities_and_invoke_work_across_four_hosts() {
     let desk = file(hub, "capability.toml", "name = 'capability'\ntype = 'capability'\n");
     let invoke = "name = 'invoke'\ntype = 'invoke'\nstart = ['*/files']\n";
     let invoke = file(hub, "invoke.toml", invoke);
-    let (eves, alices) = (eve.identity(), alice.identity());
+    let eves = eve.identity();
+    let alices = alice.identity();
     let services = format!("--service {desk} --service {invoke}");
     let _hub = hub.up(&format!("--name hub {services} --allow {eves} --allow {alices}"));
     for host in [eve, alice] {

@@ -28,7 +28,9 @@ struct Parties {
 
 impl Parties {
     fn new() -> Self {
-        let (client, hop, node) = (Home::new(), Home::new(), Home::new());
+        let client = Home::new();
+        let hop = Home::new();
+        let node = Home::new();
         Self { client, hop, node, origin: Origin::new() }
     }
 
@@ -352,7 +354,8 @@ fn required_middleboxes_are_shown_and_used_only_if_they_are_accepted() {
     let address = crate::support::own_loopback() + ":5383";
     let node = parties
         .up(&format!("address = '{address}'\nallow = 'request-head=r,response-head=rw'"), true);
-    let (hop, target) = (parties.hop.identity(), format!("{}/web", node.at()));
+    let hop = parties.hop.identity();
+    let target = format!("{}/web", node.at());
     let options = ["middlebox", "--listen", &address, "--next", &node.address()];
     let _middlebox = Started::start(&parties.hop, &options);
     let shown =

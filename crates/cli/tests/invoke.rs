@@ -47,7 +47,8 @@ impl Homes {
         let service = file(&self.hub, &text);
         let options = format!("--name hub --allow {alice} --service {}", service.display());
         let hub = self.hub.up(&options);
-        let (invoke, sh) = (format!("{}/invoke", hub.at()), format!("{}/sh", well.at()));
+        let invoke = format!("{}/invoke", hub.at());
+        let sh = format!("{}/sh", well.at());
         Scene { homes: self, hub, well, invoke, sh }
     }
 }
@@ -248,7 +249,8 @@ fn the_invoker_dials_a_pinned_node_at_its_pinned_addresses_only() {
     let capability = scene.capability(&[], "echo started");
     let trap = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut bytes = decode_text("lvcap1", &capability, 1 << 20).unwrap();
-    let (told, lure) = (scene.well.address(), trap.local_addr().unwrap().to_string());
+    let told = scene.well.address();
+    let lure = trap.local_addr().unwrap().to_string();
     assert_eq!(told.len(), lure.len(), "{told} {lure}");
     let at = bytes.windows(told.len()).rposition(|part| part == told.as_bytes()).unwrap();
     bytes[at..at + lure.len()].copy_from_slice(lure.as_bytes());

@@ -117,7 +117,9 @@ const FRESH: &str = "Cache-Control=max-age%3D600";
 
 #[test]
 fn a_cache_answers_what_may_be_shared_and_nothing_else() {
-    let (origin, node, hop) = (Origin::start(), Home::new(), Home::new());
+    let origin = Origin::start();
+    let node = Home::new();
+    let hop = Home::new();
     let clients = [Home::new(), Home::new()];
     let services = [("web", "share = 'all'"), ("wiki", "share = 'all'"), ("own", "")];
     let services = services.map(|(name, share)| definition(&node, name, share, &origin, &[&hop]));
@@ -188,7 +190,9 @@ fn a_cache_answers_what_may_be_shared_and_nothing_else() {
 
 #[test]
 fn a_cache_stores_nothing_that_the_node_has_not_endorsed_or_that_it_may_not_see() {
-    let (origin, node, client) = (Origin::start(), Home::new(), Home::new());
+    let origin = Origin::start();
+    let node = Home::new();
+    let client = Home::new();
     let hops = [Home::new(), Home::new()];
     let service = definition(&node, "web", "share = 'all'", &origin, &[&hops[0], &hops[1]]);
     let running = node.up(&format!("{service} --allow {}", client.identity()));
@@ -224,7 +228,10 @@ fn a_cache_stores_nothing_that_the_node_has_not_endorsed_or_that_it_may_not_see(
 
 #[test]
 fn a_middlebox_compresses_what_a_client_takes() {
-    let (origin, node, client, hop) = (Origin::start(), Home::new(), Home::new(), Home::new());
+    let origin = Origin::start();
+    let node = Home::new();
+    let client = Home::new();
+    let hop = Home::new();
     let service = definition(&node, "web", "share = 'all'", &origin, &[&hop]);
     let running = node.up(&format!("{service} --allow {}", client.identity()));
     let next = running.address();
@@ -275,7 +282,10 @@ fn a_middlebox_compresses_what_a_client_takes() {
 
 #[test]
 fn a_filter_ends_the_session_at_a_request_that_matches_and_lets_others_pass() {
-    let (origin, node, client, hop) = (Origin::start(), Home::new(), Home::new(), Home::new());
+    let origin = Origin::start();
+    let node = Home::new();
+    let client = Home::new();
+    let hop = Home::new();
     let service = definition(&node, "web", "", &origin, &[&hop]);
     let running = node.up(&format!("{service} --allow {}", client.identity()));
     let next = running.address();

@@ -32,7 +32,8 @@ impl<'a> Victim<'a> {
     fn up(home: &'a Home) -> Self {
         let node = home.up("--name well");
         home.run("run well/clock").ok();
-        let (address, at) = (node.address(), node.at());
+        let address = node.address();
+        let at = node.at();
         let attacker = SecretKey::generate(&SystemRandom).unwrap();
         let mut victim = Self { node, address, at, open_files: 0, attacker };
         // The baseline is a node that has served a connection and is idle.

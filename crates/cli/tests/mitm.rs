@@ -69,7 +69,8 @@ impl Homes {
         let mut entity = mediator.session(ENTITY).await;
         let Part::Register(register) = entity.receive().await else { panic!() };
         entity.send(Part::Registered(Registered {})).await;
-        let (homes, challenge) = (self, register.challenge);
+        let homes = self;
+        let challenge = register.challenge;
         Scene { homes, _well: well, exec, mediator, approver, entity, challenge, last: 0 }
     }
 }

@@ -55,10 +55,15 @@ fn services(entry: &Value) -> Vec<&str> {
 
 #[test]
 fn nodes_are_found_used_by_name_renamed_and_forgotten() {
-    let (first, second, guest) = (Home::new(), Home::new(), Home::new());
-    let (one, two) = (own_name("one"), own_name("two"));
-    let (node, other) = (announced(&first, &one, &guest), announced(&second, &two, &guest));
-    let (identity, address) = (first.identity(), node.address());
+    let first = Home::new();
+    let second = Home::new();
+    let guest = Home::new();
+    let one = own_name("one");
+    let two = own_name("two");
+    let node = announced(&first, &one, &guest);
+    let other = announced(&second, &two, &guest);
+    let identity = first.identity();
+    let address = node.address();
     let entry = seen(&guest, &identity);
     assert_eq!((&entry["name"], &entry["state"]), (&one.clone().into(), &"new".into()));
     assert_eq!(entry["addresses"], serde_json::json!([address]));
@@ -101,11 +106,14 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
 
 #[test]
 fn without_a_terminal_every_verb_refuses_an_unpinned_name() {
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let name = own_name("new");
     let node = announced(&home, &name, &guest);
     let capability = guest.args(["request", &format!("{}/clock", node.at())]).ok();
-    let (file, key, clock) = (guest.path().join("policy.toml"), home.identity(), "clock");
+    let file = guest.path().join("policy.toml");
+    let key = home.identity();
+    let clock = "clock";
     std::fs::write(&file, "").unwrap();
     let policy = file.display();
     let lines = [
@@ -122,7 +130,8 @@ fn without_a_terminal_every_verb_refuses_an_unpinned_name() {
     // Each command browses for seconds, so they run in parallel.
     std::thread::scope(|scope| {
         for line in &lines {
-            let (guest, key) = (&guest, &key);
+            let guest = &guest;
+            let key = &key;
             scope.spawn(move || {
                 let ran = until_found(|| guest.run(line));
                 assert!(ran.stderr.contains("--accept-new"), "{line}: {}", ran.stderr);
@@ -135,7 +144,8 @@ fn without_a_terminal_every_verb_refuses_an_unpinned_name() {
 
 #[test]
 fn ls_prints_a_table_and_filters_by_type() {
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let name = own_name("table");
     let _node = announced(&home, &name, &guest);
     until_found(|| guest.run(&format!("query {name} --accept-new"))).ok();
@@ -161,9 +171,12 @@ fn ls_prints_a_table_and_filters_by_type() {
 
 #[test]
 fn a_name_that_two_keys_claim_is_refused() {
-    let (first, second, guest) = (Home::new(), Home::new(), Home::new());
+    let first = Home::new();
+    let second = Home::new();
+    let guest = Home::new();
     let name = own_name("twins");
-    let (node, _other) = (announced(&first, &name, &guest), announced(&second, &name, &guest));
+    let node = announced(&first, &name, &guest);
+    let _other = announced(&second, &name, &guest);
     for home in [&first, &second] {
         seen_when(&guest, &home.identity(), |entry| entry["state"] == "conflicting");
     }
@@ -194,8 +207,11 @@ fn a_name_that_two_keys_claim_is_refused() {
 
 #[test]
 fn another_key_under_a_pinned_name_is_refused() {
-    let (home, thief, guest) = (Home::new(), Home::new(), Home::new());
-    let (name, loopback) = (own_name("pinned"), own_loopback());
+    let home = Home::new();
+    let thief = Home::new();
+    let guest = Home::new();
+    let name = own_name("pinned");
+    let loopback = own_loopback();
     let port = std::net::TcpListener::bind((loopback.as_str(), 0)).unwrap().local_addr().unwrap();
     let up = format!("up --name {name} --listen {port} --http 127.0.0.1:0");
     let node = home.up_with(&up);
@@ -233,8 +249,11 @@ fn announce_falsely(key: &str, address: &str) -> Sender<()> {
 
 #[test]
 fn a_node_that_has_moved_is_found_by_its_key() {
-    let (home, guest, other) = (Home::new(), Home::new(), Home::new());
-    let (name, nowhere) = (own_name("moved"), own_loopback());
+    let home = Home::new();
+    let guest = Home::new();
+    let other = Home::new();
+    let name = own_name("moved");
+    let nowhere = own_loopback();
     // Addresses that no other process uses when the node is down.
     let up = |address: String| format!("up --name {name} --listen {address}:0 --http 127.0.0.1:0");
     let node = home.up_with(&format!("{} --allow {}", up(own_loopback()), guest.identity()));
@@ -264,7 +283,8 @@ fn a_node_that_has_moved_is_found_by_its_key() {
 
 #[test]
 fn a_killed_node_is_not_shown() {
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let node = announced(&home, &own_name("killed"), &guest);
     node.kill();
     // Its records have not expired, but it does not answer.
@@ -273,7 +293,10 @@ fn a_killed_node_is_not_shown() {
 
 #[test]
 fn announcing_can_be_switched_off() {
-    let (first, second, third, guest) = (Home::new(), Home::new(), Home::new(), Home::new());
+    let first = Home::new();
+    let second = Home::new();
+    let third = Home::new();
+    let guest = Home::new();
     let _first = first.up(&format!("--name {} --no-announce", own_name("first")));
     std::fs::write(second.path().join("config.toml"), "announce = false\n").unwrap();
     let _second = second.up(&format!("--name {}", own_name("second")));
@@ -306,7 +329,8 @@ fn at_a_terminal(home: &Home, args: &[&str], answer: &str) -> Ran {
         .env("NO_COLOR", "1")
         .spawn(inside)
         .unwrap();
-    let (mut shown, mut buffer) = (Vec::new(), [0; 1024]);
+    let mut shown = Vec::new();
+    let mut buffer = [0; 1024];
     let mut answered = false;
     // The read fails when the process has ended.
     while let Ok(length @ 1..) = terminal.read(&mut buffer) {
@@ -323,7 +347,8 @@ fn at_a_terminal(home: &Home, args: &[&str], answer: &str) -> Ran {
 
 #[test]
 fn at_a_terminal_an_unpinned_key_needs_confirmation() {
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let name = own_name("asked");
     let _node = announced(&home, &name, &guest);
     for no in ["n\n", "\n", "Yes, please\n"] {
@@ -343,8 +368,10 @@ fn at_a_terminal_an_unpinned_key_needs_confirmation() {
 
 #[test]
 fn a_pinned_node_that_is_not_announced_is_listed() {
-    let (home, guest) = (Home::new(), Home::new());
-    let (name, loopback) = (own_name("hidden"), own_loopback());
+    let home = Home::new();
+    let guest = Home::new();
+    let name = own_name("hidden");
+    let loopback = own_loopback();
     let up = format!("up --name {name} --listen {loopback}:0 --http 127.0.0.1:0 --no-announce");
     let node = home.up_with(&up);
     node.welcome(&guest, "hidden");

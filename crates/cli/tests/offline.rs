@@ -116,8 +116,8 @@ fn a_rotation_without_a_node_changes_the_identity() {
 #[test]
 fn wrong_usage_exits_with_2() {
     let home = Home::new();
-    let (text, to) =
-        (capability(home.identity(), Rights::ALL, UnixTime::NEVER), random_identity().to_string());
+    let text = capability(home.identity(), Rights::ALL, UnixTime::NEVER);
+    let to = random_identity().to_string();
     for (arguments, expected) in [
         (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
         (&["request", "alpha"], "alpha"),
@@ -133,7 +133,8 @@ fn wrong_usage_exits_with_2() {
 
 #[test]
 fn grant_narrows_a_capability() {
-    let (holder, other) = (Home::new(), random_identity());
+    let holder = Home::new();
+    let other = random_identity();
     let text = capability(holder.identity(), Rights::ALL, UnixTime::NEVER);
     let to = other.to_string();
     let granted = holder.good(&["grant", &text, "--to", &to, "--rights", "x", "--uses", "1"]);
@@ -275,7 +276,8 @@ mod backup {
 
     #[test]
     fn restore_brings_back_a_home() {
-        let (home, new) = (Home::new(), Home::new());
+        let home = Home::new();
+        let new = Home::new();
         let identity = home.good(&["id"]);
         fs::write(home.path().join("config.toml"), "name = \"alpha\"\n").unwrap();
         let file = home.path().join("home.age");
@@ -309,8 +311,10 @@ mod backup {
 
     #[test]
     fn restoring_over_another_identity_needs_force() {
-        let (home, other) = (Home::new(), Home::new());
-        let (identity, before) = (home.good(&["id"]), other.good(&["id"]));
+        let home = Home::new();
+        let other = Home::new();
+        let identity = home.good(&["id"]);
+        let before = other.good(&["id"]);
         let secret = home.path().join("passphrase");
         fs::write(&secret, "a b c\nsecond line\n").unwrap();
         let secret = secret.to_str().unwrap();

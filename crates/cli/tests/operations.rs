@@ -43,7 +43,8 @@ fn reload(node: &Node<'_>, config: &str, says: &str) {
 
 #[test]
 fn sigterm_ends_the_node_and_notifies_running_sessions() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     let mut client = start(&alice, &["run", "well/exec", "--", "cat"]);
@@ -84,7 +85,8 @@ fn sigterm_lets_a_session_end_by_itself() {
 
 #[test]
 fn sighup_ends_sessions_of_newly_blocked_identities() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     let capability = alice.run("request well/clock --uses 9").ok();
@@ -120,7 +122,8 @@ fn sighup_ends_sessions_of_newly_blocked_identities() {
 
 #[test]
 fn sighup_withdraws_the_right_to_request_but_no_granted_capability() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let allow = format!("allow = [\"{}\"]\n", alice.identity());
     fs::write(home.path().join("config.toml"), &allow).unwrap();
     let node = home.up("--name well");
@@ -242,7 +245,8 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
         eprintln!("skipped: this machine gives no network namespace");
         return;
     };
-    let (first, second) = (Home::new(), Home::new());
+    let first = Home::new();
+    let second = Home::new();
     let mut shell = Command::new("unshare");
     shell
         .args(options)
@@ -285,7 +289,8 @@ pub fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
         tried.is_ok_and(|status| status.success())
     };
     let Some(options) = [as_root, as_user].iter().find(works).copied() else { return false };
-    let (tests, thread) = (std::env::current_exe().unwrap(), std::thread::current());
+    let tests = std::env::current_exe().unwrap();
+    let thread = std::thread::current();
     // The harness names the thread of a test after it.
     let name = thread.name().unwrap();
     let words = [tests.as_os_str(), "--exact".as_ref(), name.as_ref(), "--test-threads=2".as_ref()];
@@ -313,7 +318,8 @@ fn a_full_disk_is_reported_to_the_operator_and_to_peers() {
         return;
     };
     let folder = Path::new(&folder);
-    let (home, guest) = (Home::on(folder), Home::new());
+    let home = Home::on(folder);
+    let guest = Home::new();
     let file = home.path().join("object.json");
     fs::write(&file, "{\"a\":1}").unwrap();
     fs::write(home.path().join("config.toml"), "catalogue = true\n").unwrap();

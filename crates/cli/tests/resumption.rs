@@ -75,7 +75,8 @@ fn configure(home: &Home, text: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_change_voids_session_tickets() {
-    let (home, guest_home) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest_home = Home::new();
     let identity = guest_home.identity();
     let allowed = format!("allow = [\"{identity}\"]\n");
     configure(&home, &allowed);

@@ -62,7 +62,8 @@ fn join_run_request_grant_connect_revoke() {
 #[test]
 fn identities_are_written_and_shown_by_name() {
     let Scene { node: home, alice, bob } = Scene::new();
-    let (of_alice, of_bob) = (alice.identity(), bob.identity());
+    let of_alice = alice.identity();
+    let of_bob = bob.identity();
     home.args(["peers", "add", "bob", &of_bob]).ok();
     home.args(["peers", "add", "bob", &of_bob]).ok();
     home.args(["peers", "add", "bob", &of_alice]).denied("stands for");
@@ -151,7 +152,8 @@ fn each_combination_of_rights_permits_its_operations_only() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
     node.welcome(&scene.alice, "well");
-    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let alice = scene.alice.identity();
+    let bob = scene.bob.identity();
     for rights in ["x", "t", "d", "xt", "xd", "td", "xtd"] {
         let root = scene.alice.run("request well/clock --uses 5").ok();
         let granted = scene.alice.args(["grant", &root, "--to", &bob, "--rights", rights]).ok();
@@ -185,7 +187,8 @@ fn a_granted_capability_cannot_be_widened() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
     node.welcome(&scene.alice, "well");
-    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let alice = scene.alice.identity();
+    let bob = scene.bob.identity();
     let root = scene.alice.run("request well/exec --uses 2 --expires 10m").ok();
     let narrow = scene.alice.args(["grant", &root, "--to", &bob, "--rights", "xd"]).ok();
     let back = |extra: &[&str]| {
@@ -340,7 +343,8 @@ fn blocking_a_requester_ends_the_sessions_of_its_holders() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
     node.welcome(&scene.alice, "well");
-    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let alice = scene.alice.identity();
+    let bob = scene.bob.identity();
     let request = ["request", "well/exec", "--for", &bob, "--expires", "36500d"];
     let uses = ["--uses", "4294967295", "--", "cat"];
     let capability = scene.alice.args([&request[..], &uses].concat()).ok();
@@ -370,7 +374,8 @@ fn no_session_survives_a_block_that_races_with_its_start() {
     let scene = Scene::new();
     let node = scene.node.up("--demo --name well");
     node.welcome(&scene.alice, "well");
-    let (alice, bob) = (scene.alice.identity(), scene.bob.identity());
+    let alice = scene.alice.identity();
+    let bob = scene.bob.identity();
     let root = scene.alice.run("request well/echo --uses 100000").ok();
     let granted = scene.alice.args(["grant", &root, "--to", &bob, "--rights", "x"]).ok();
     let granted = Capability::from_text(&granted).unwrap();
@@ -534,7 +539,8 @@ fn pin(home: &Home, name: &str, identity: &str, addresses: &[String]) {
 
 #[test]
 fn loopback_addresses_of_another_machine_are_not_dialled() {
-    let (home, elsewhere) = (Home::new(), Home::new().identity());
+    let home = Home::new();
+    let elsewhere = Home::new().identity();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let port = listener.local_addr().unwrap().port();
@@ -554,8 +560,10 @@ fn loopback_addresses_of_another_machine_are_not_dialled() {
 
 #[test]
 fn a_wrong_key_at_one_address_does_not_stop_the_others() {
-    let (home, other) = (Home::new(), Home::new());
-    let (own, node) = (home.up("--name own"), other.up("--name other"));
+    let home = Home::new();
+    let other = Home::new();
+    let own = home.up("--name own");
+    let node = other.up("--name other");
     node.welcome(&home, "box");
     let [wrong, right] = [own.address(), node.address()].map(|address| {
         let identity = other.identity().parse().unwrap();

@@ -12,7 +12,8 @@ fn up_at(address: &str) -> String {
 
 #[test]
 fn peers_follow_an_offline_rotation_once_and_reject_the_old_key() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = home.up_with(&up_at(&format!("{}:0", own_loopback())));
     let up = up_at(&node.address());
     node.welcome(&alice, "well");
@@ -21,7 +22,8 @@ fn peers_follow_an_offline_rotation_once_and_reject_the_old_key() {
     alice.args(["connect", &capability]).ok();
     home.run("stop").ok();
     drop(node);
-    let (stolen, old) = (home.copy(), home.identity());
+    let stolen = home.copy();
+    let old = home.identity();
 
     let rotated = home.run("id rotate --yes");
     assert!(rotated.stderr.contains("names the key") || rotated.stderr.contains("name the key"));
@@ -48,7 +50,8 @@ fn peers_follow_an_offline_rotation_once_and_reject_the_old_key() {
 
 #[test]
 fn peers_follow_an_online_rotation_of_a_running_node() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     let own = home.run("request well/clock --uses 9").ok();
@@ -77,7 +80,8 @@ fn peers_follow_an_online_rotation_of_a_running_node() {
 
 #[test]
 fn peers_that_missed_two_rotations_follow_both() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = home.up("--name well");
     node.welcome(&alice, "well");
     let first = home.identity();
@@ -95,7 +99,10 @@ fn peers_that_missed_two_rotations_follow_both() {
 
 #[test]
 fn sessions_requested_with_a_stolen_key_end_with_its_rotation() {
-    let (home, alice, thief, friend) = (Home::new(), Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
+    let thief = Home::new();
+    let friend = Home::new();
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     let stolen = alice.copy();
@@ -143,7 +150,9 @@ fn sessions_requested_with_a_stolen_key_end_with_its_rotation() {
 
 #[test]
 fn a_rotated_guest_keeps_its_access_and_its_old_key_loses_it() {
-    let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
+    let bob = Home::new();
     let node = home.up("--demo --name well");
     node.welcome(&alice, "well");
     home.args(["peers", "add", "alice", &alice.identity()]).ok();

@@ -153,7 +153,8 @@ fn daemonised_processes_end_with_their_session() {
         let home = Home::new();
         let _node = node_that_groups(&home, groups);
         for text in &texts {
-            let (file, options) = (home.path().join("process"), ["--pty"]);
+            let file = home.path().join("process");
+            let options = ["--pty"];
             for options in [&[][..], &options] {
                 let _ = fs::remove_file(&file);
                 let name = file.display();

@@ -45,7 +45,8 @@ fn a_share_survives_a_restart_and_ends_with_stop() {
     let again = home.args(["share", &film, "--to", &bob.identity()]).ok();
     let again = Ticket::from_text(&again).unwrap();
     // The node has another port now.
-    let (secret, addresses) = (ticket.secret().clone(), again.addresses().to_vec());
+    let secret = ticket.secret().clone();
+    let addresses = again.addresses().to_vec();
     let ticket = Ticket::new(ticket.node(), secret, *ticket.terms(), addresses).unwrap();
     exchange(&alice, &ticket).unwrap();
     let status = home.json(&format!("swarm status {number}"));

@@ -172,7 +172,8 @@ fn databases_of_a_newer_version_are_refused_and_stay_as_they_are() {
     let node = home.up("--name well");
     home.run("stop").ok();
     assert_eq!(node.wait(), 0);
-    let (node_db, known_db) = (home.path().join("node.db"), home.path().join("known.db"));
+    let node_db = home.path().join("node.db");
+    let known_db = home.path().join("known.db");
     let newest = set_version(&node_db, 99);
     let before = fs::read(&node_db).unwrap();
     home.run(UP).fails(120, "node.db");

@@ -141,7 +141,8 @@ impl Drop for Logging {
 #[test]
 fn wireshark_decrypts_a_session_of_the_command_line() {
     let home = Home::new();
-    let (node_keys, client_keys) = (home.path().join("node.keys"), home.path().join("client.keys"));
+    let node_keys = home.path().join("node.keys");
+    let client_keys = home.path().join("client.keys");
     let (_node, address) = Logging::up(&home, &node_keys);
     let capture = Capture::start(home.path(), &address);
 

@@ -182,7 +182,8 @@ fn joined(text: &str) -> String {
 
 /// The terms of one file.
 fn terms_of(path: &str, text: &str) -> BTreeSet<&'static str> {
-    let (text, name) = (joined(text), path.rsplit('/').next().unwrap_or(path));
+    let text = joined(text);
+    let name = path.rsplit('/').next().unwrap_or(path);
     let lower = text.to_lowercase();
     let words = WORDS.iter().filter(|word| has(&lower, &word.to_lowercase()));
     let names = NAMES.iter().filter(|name| has(&text, name));

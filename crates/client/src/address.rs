@@ -163,7 +163,8 @@ fn interleave(addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_v6 = addresses.first().is_some_and(SocketAddr::is_ipv6);
     let (first, second): (Vec<_>, Vec<_>) =
         addresses.into_iter().partition(|address| address.is_ipv6() == first_is_v6);
-    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut first = first.into_iter();
+    let mut second = second.into_iter();
     let mut interleaved = Vec::new();
     loop {
         match (first.next(), second.next()) {

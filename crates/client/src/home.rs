@@ -340,7 +340,8 @@ mod tests {
             runtime: folder.path().join(name).join("x".repeat(120)).join("run"),
             temporary: folder.path().into(),
         };
-        let (first, second) = (at("first").shortened(), at("second").shortened());
+        let first = at("first").shortened();
+        let second = at("second").shortened();
         assert!(first.control_socket().as_os_str().len() <= MAX_SOCKET_PATH);
         assert_ne!(first.control_socket(), second.control_socket());
         assert_eq!(first.control_socket(), at("first").shortened().control_socket());

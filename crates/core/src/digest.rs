@@ -89,7 +89,8 @@ mod tests {
         let bytes: Vec<u8> = (0..300u32).map(|at| (at * 7) as u8).collect();
         for key in [0, 1, 31, 32, 63, 64, 65, 131] {
             for split in [0, 1, 64, 200] {
-                let (key, (first, second)) = (&bytes[..key], bytes.split_at(split));
+                let key = &bytes[..key];
+                let (first, second) = bytes.split_at(split);
                 let library = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), &bytes);
                 assert_eq!(hmac_sha256(key, &[first, second]), library.as_ref());
             }

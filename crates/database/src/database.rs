@@ -253,7 +253,8 @@ fn version(connection: &Connection, path: &Path, kind: &Kind) -> Result<u32, Fau
     let number = |name: &str| {
         connection.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0))
     };
-    let (id, found) = (number("application_id")?, number("user_version")?);
+    let id = number("application_id")?;
+    let found = number("user_version")?;
     if id == 0 && found == 0 {
         let mut tables = connection.prepare("SELECT 1 FROM sqlite_schema")?;
         if !tables.exists([])? {

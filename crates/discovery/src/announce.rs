@@ -74,7 +74,8 @@ async fn supervise(
     responder: Responder,
     mut stopped: oneshot::Receiver<()>,
 ) {
-    let (mut responder, mut replaced) = (responder, None::<Responder>);
+    let mut responder = responder;
+    let mut replaced = None::<Responder>;
     loop {
         let check = async {
             sleep(HEALTH_CHECK).await;

@@ -46,7 +46,8 @@ pub fn usable_interfaces() -> Result<Vec<Interface>, DiscoveryError> {
                 v6.as_ref().is_ok_and(|socket| socket.join_multicast_v6(&GROUP_V6, index).is_ok())
             }
         };
-        let (name, is_loopback) = (interface.name.clone(), interface.is_loopback());
+        let name = interface.name.clone();
+        let is_loopback = interface.is_loopback();
         match usable.iter_mut().find(|known| known.name == name) {
             Some(known) => known.is_loopback |= is_loopback,
             None if joins => usable.push(Interface { name, is_loopback }),

@@ -43,7 +43,9 @@ pub(crate) fn decode<'a>(
             *field = Some(std::str::from_utf8(value?).ok()?);
         }
     }
-    let (name, key, version) = (name?, key?, version?);
+    let name = name?;
+    let key = key?;
+    let version = version?;
     version.parse::<u32>().ok().filter(|version| *version > 0)?;
     // A name that parses as an identity could be confused with that identity.
     if check_name(name).is_err() || name.parse::<Identity>().is_ok() {

@@ -157,7 +157,8 @@ async fn garbage_is_dropped_and_the_others_are_still_found() {
     let claim = |name: &str, key: &str, address, port| {
         Claim::new(&format!("evil-{name}-{port}"), name, key, address, port).packet()
     };
-    let (key, away) = (random_identity().to_string(), Ipv4Addr::new(192, 0, 2, 1));
+    let key = random_identity().to_string();
+    let away = Ipv4Addr::new(192, 0, 2, 1);
     let mut packets = garbage();
     packets.extend([
         claim("\u{1b}[2J", &key, away, 1),
@@ -213,7 +214,8 @@ async fn thousands_of_names_neither_hide_a_wanted_node_nor_block_browsing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_key_under_a_known_name_is_listed_too() {
     let _exclusive = EXCLUSIVE.lock().await;
-    let (identity, other) = (random_identity(), random_identity());
+    let identity = random_identity();
+    let other = random_identity();
     let _announcer = announce("well", identity, 4711);
     eventually(|| async { find(&identity).await.unwrap() }).await;
     // One claim has the instance name of the real announcement.

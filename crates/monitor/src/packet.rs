@@ -128,7 +128,8 @@ pub fn send(
 pub fn user_of(socket: impl AsFd) -> std::io::Result<u32> {
     // Process, user and group. A process of another namespace has the number 0, which rustix's type does not permit.
     let mut credentials = [0_u32; 3];
-    let (level, option) = (uapi::c::SOL_SOCKET, uapi::c::SO_PEERCRED);
+    let level = uapi::c::SOL_SOCKET;
+    let option = uapi::c::SO_PEERCRED;
     uapi::getsockopt(socket.as_fd().as_raw_fd(), level, option, &mut credentials)?;
     Ok(credentials[1])
 }

@@ -67,11 +67,13 @@ fn refused(process: &Process) -> (u64, Refusal) {
 #[test]
 fn two_processes_get_one_segment_and_are_introduced_once() {
     let monitor = Running::start(PATIENT);
-    let (one, other) = (monitor.process(1), monitor.process(2));
+    let one = monitor.process(1);
+    let other = monitor.process(2);
     let (near, far, listener) = tcp();
     one.offer_socket(5, &near);
     other.offer_socket(6, &far);
-    let (mine, theirs) = (paired(&one, 5), paired(&other, 6));
+    let mine = paired(&one, 5);
+    let theirs = paired(&other, 6);
     exchange(&mine, &theirs);
     for (bell, descriptor) in theirs.bells.iter().enumerate() {
         Process::ring_bell(descriptor);
@@ -83,7 +85,8 @@ fn two_processes_get_one_segment_and_are_introduced_once() {
     let (near, far) = connected(&listener);
     other.offer_socket(7, &near);
     one.offer_socket(8, &far);
-    let (again, back) = (paired(&one, 8), paired(&other, 7));
+    let again = paired(&one, 8);
+    let back = paired(&other, 7);
     exchange(&again, &back);
     assert!(again.bells.is_empty() && back.bells.is_empty());
     assert_eq!((again.peer, back.peer), (mine.peer, theirs.peer));
@@ -99,7 +102,8 @@ fn both_ends_can_be_in_one_process() {
     let (near, far, _listener) = tcp();
     process.offer_socket(1, &far);
     process.offer_socket(2, &near);
-    let (one, other) = (paired(&process, 1), paired(&process, 2));
+    let one = paired(&process, 1);
+    let other = paired(&process, 2);
     exchange(&one, &other);
     assert!(one.bells.is_empty() && other.bells.is_empty());
     assert_eq!((one.peer, other.peer), (0, 0));
@@ -119,7 +123,8 @@ fn an_offer_without_its_counterpart_is_refused() {
 #[test]
 fn a_thousand_connections_are_paired() {
     let monitor = Running::start(PATIENT);
-    let (one, other) = (monitor.process(1), monitor.process(2));
+    let one = monitor.process(1);
+    let other = monitor.process(2);
     let (_, _, listener) = tcp();
     for round in 0..20 {
         let sockets: Vec<_> = (0..50).map(|_| connected(&listener)).collect();
@@ -140,7 +145,8 @@ fn a_thousand_connections_are_paired() {
             });
             all.collect()
         };
-        let (mine, theirs) = (receive(&one), receive(&other));
+        let mine = receive(&one);
+        let theirs = receive(&other);
         assert_eq!(mine.len(), 50);
         mine.iter().for_each(|(number, end)| exchange(end, &theirs[number]));
     }
@@ -248,7 +254,8 @@ fn an_offer_that_is_taken_back_is_not_paired() {
 #[test]
 fn an_offer_of_a_closed_connection_is_not_paired_with_the_next_one() {
     let monitor = Running::start(Options { offer_timeout: Duration::from_secs(2), ..PATIENT });
-    let (attacker, server) = (monitor.process(1), monitor.process(2));
+    let attacker = monitor.process(1);
+    let server = monitor.process(2);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = SameAddress::new(1);
     let (near, far) = client.connect(&listener);
@@ -265,7 +272,8 @@ fn an_offer_of_a_closed_connection_is_not_paired_with_the_next_one() {
 #[test]
 fn a_close_that_waits_delays_no_client() {
     let monitor = Running::start(PATIENT);
-    let (attacker, other) = (monitor.process(1), monitor.process(2));
+    let attacker = monitor.process(1);
+    let other = monitor.process(2);
     let (near, _far, _listener) = tcp();
     // The receiver does not read.
     near.set_nonblocking(true).unwrap();
@@ -365,8 +373,10 @@ fn records_of_ended_processes_are_kept_while_their_run_is_watched() {
 #[test]
 fn memory_of_ended_processes_can_be_taken_again() {
     let monitor = Running::start(Options { memory: 10 * HALF, ..PATIENT });
-    let (one, other) = (monitor.process(1), monitor.process(2));
-    let (account, same) = (one.account(), other.account());
+    let one = monitor.process(1);
+    let other = monitor.process(2);
+    let account = one.account();
+    let same = other.account();
     for (process, account, rings) in [(&one, &account, 6), (&other, &same, 3)] {
         assert!(account.take(rings * HALF));
         process.set_rings(rings);
@@ -433,7 +443,8 @@ fn no_descriptor_is_kept_of_connections_and_ended_clients() {
         process.hello(run);
         process
     };
-    let (one, other) = (hello(1), hello(2));
+    let one = hello(1);
+    let other = hello(2);
     one.settle();
     other.settle();
     // Files that are no sockets are closed by another thread.

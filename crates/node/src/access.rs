@@ -76,7 +76,9 @@ impl Node {
         config: &Config,
         overrides: &Overrides,
     ) -> Result<(), ConfigError> {
-        let (node, config, overrides) = (self.clone(), config.clone(), overrides.clone());
+        let node = self.clone();
+        let config = config.clone();
+        let overrides = overrides.clone();
         let reload = move |store: &Store| {
             node.policy.reload(&config, &overrides, node.client.known(), store)
         };

@@ -118,7 +118,8 @@ mod tests {
     #[test]
     fn attempts_of_other_sources_do_not_end_a_lockout() {
         let attempts = Attempts::new(3, 1000);
-        let (now, bad) = (Instant::now(), IpAddr::from([192, 0, 2, 1]));
+        let now = Instant::now();
+        let bad = IpAddr::from([192, 0, 2, 1]);
         for _ in 0..3 {
             attempts.record(bad, now).unwrap();
         }

@@ -63,7 +63,8 @@ pub(crate) async fn serve_stream(
     slot: ConnectionSlot,
     mut stream: Stream,
 ) {
-    let (peer, subject) = (connection.peer(), LogSubject::default());
+    let peer = connection.peer();
+    let subject = LogSubject::default();
     let connection = Carrier::Channel(connection);
     let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     // Bounds the memory of operations whose rights are not checked yet.

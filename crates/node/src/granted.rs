@@ -109,7 +109,8 @@ mod tests {
             ],
         };
         let granted = GrantedPath::new(&path, true, &["head", "body"]);
-        let (one, two) = (path.hops[0].party.identity, path.hops[1].party.identity);
+        let one = path.hops[0].party.identity;
+        let two = path.hops[1].party.identity;
         assert_eq!(
             granted.to_string(),
             format!("through {one} (body=rw,context-3=r), {two} (nothing)")

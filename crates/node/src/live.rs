@@ -228,7 +228,8 @@ mod tests {
 
     #[test]
     fn a_run_ends_by_any_of_its_links_and_by_its_requester() {
-        let (sessions, limits) = (RunningSessions::default(), Limits::default());
+        let sessions = RunningSessions::default();
+        let limits = Limits::default();
         let register = |run| sessions.register(run, &OWNER, &limits).unwrap();
         let mut a = register(run(1, &[2, 3], 4));
         let mut b = register(run(1, &[2], 5));

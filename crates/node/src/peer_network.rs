@@ -90,7 +90,8 @@ pub fn endpoint() -> io::Result<Endpoint> {
 
 fn dial(client: Arc<Client>, over: Over) -> Dial {
     Arc::new(move |identity, addresses| {
-        let (client, over) = (client.clone(), over.clone());
+        let client = client.clone();
+        let over = over.clone();
         let target = Target { identity, addresses };
         Box::pin(async move { client.connect_to_peer(&target, &over).await })
     })
@@ -122,7 +123,8 @@ async fn serve(listener: TcpListener, config: Arc<ServerConfig>, connections: Se
             continue;
         };
         let Ok(transport) = Tcp::new(socket) else { continue };
-        let (config, connections) = (config.clone(), connections.clone());
+        let config = config.clone();
+        let connections = connections.clone();
         tasks.spawn(handshake(Box::new(transport), permit, config, connections));
     }
 }
@@ -139,7 +141,8 @@ async fn serve_udp(
         while tasks.try_join_next().is_some() {}
         let Ok(permit) = handshakes.clone().acquire_owned().await else { return };
         let Some((transport, _)) = listener.accept().await else { return };
-        let (config, connections) = (config.clone(), connections.clone());
+        let config = config.clone();
+        let connections = connections.clone();
         tasks.spawn(handshake(Box::new(transport), permit, config, connections));
     }
 }

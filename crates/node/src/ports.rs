@@ -87,7 +87,8 @@ pub fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
         IpAddr::V6(ip) => ip.is_unspecified(),
         IpAddr::V4(ip) => ip.is_unspecified() && narrow.is_ipv4(),
     };
-    let (ip, other_ip) = (one.ip(), other.ip());
+    let ip = one.ip();
+    let other_ip = other.ip();
     let same = ip == other_ip || covers(ip, other_ip) || covers(other_ip, ip);
     one.port() != 0 && one.port() == other.port() && same
 }

@@ -47,7 +47,8 @@ pub(crate) async fn serve(node: Arc<Node>) {
         }
         _ => {}
     }
-    let (mut tasks, mut running) = (JoinSet::new(), BTreeMap::new());
+    let mut tasks = JoinSet::new();
+    let mut running = BTreeMap::new();
     loop {
         let current = providing.current(node.now());
         // Dropped from the list: too old, or too many.
@@ -98,7 +99,8 @@ async fn provide_once(client: &Arc<Client>, path: &Path, package: &Package) -> R
         return Err("the node shares the same content in mediated mode".to_owned());
     }
     let geometry = Geometry::new(package.record.length, description.chunk).map_err(text)?;
-    let (path, id) = (path.to_owned(), ContentId { root, geometry });
+    let path = path.to_owned();
+    let id = ContentId { root, geometry };
     let file = spawn_blocking(move || PartialFile::complete(&path, id)).await.map_err(text)?;
     let file = file.map_err(text)?;
     let (network, _accepting) = peer_network::open(client, Listen::Free, None).map_err(text)?;

@@ -174,8 +174,11 @@ impl Providing {
 fn copy_checked(from: &Path, to: &Path, digest: &Digest) -> io::Result<u64> {
     fs::create_dir_all(to.parent().unwrap_or(to))?;
     let new = to.with_extension("new");
-    let (mut source, mut target) = (File::open(from)?, File::create(&new)?);
-    let (mut hasher, mut length, mut part) = (Hasher::default(), 0, vec![0; 128 * 1024]);
+    let mut source = File::open(from)?;
+    let mut target = File::create(&new)?;
+    let mut hasher = Hasher::default();
+    let mut length = 0;
+    let mut part = vec![0; 128 * 1024];
     loop {
         let read = source.read(&mut part)?;
         if read == 0 {
@@ -268,7 +271,8 @@ mod tests {
     #[tokio::test]
     async fn a_file_that_has_changed_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let (to, path) = (providing(&home), home.path().join("fetched"));
+        let to = providing(&home);
+        let path = home.path().join("fetched");
         fs::write(&path, "other").unwrap();
         let error = to.add(request("content", path.clone()), NOW).await.unwrap_err();
         assert!(error.to_string().contains("has changed"), "{error}");

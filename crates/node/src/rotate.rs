@@ -45,7 +45,8 @@ pub(crate) fn finish_interrupted(home: &Home) -> Result<(), UpError> {
 /// # Errors
 /// [`UpError`] if a file has no usable key, or the rotation cannot be completed.
 pub(crate) fn interrupted(home: &Home) -> Result<Option<(SecretKey, SecretKey)>, UpError> {
-    let (staged, key) = (home.staged_key_file(), home.key_file());
+    let staged = home.staged_key_file();
+    let key = home.key_file();
     let failed = |error| match error {
         // The remedy in its text is for the key in use.
         HomeError::KeyMalformed { path, reason } => UpError(format!(

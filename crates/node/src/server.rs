@@ -218,7 +218,9 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
         // Streams without a permit wait in the channel, where one costs less memory than a task.
         let permit = slot.streams.clone().acquire_owned().await;
         let Some(stream) = connection.accept().await else { break };
-        let (node, connection, slot) = (node.clone(), connection.clone(), slot.clone());
+        let node = node.clone();
+        let connection = connection.clone();
+        let slot = slot.clone();
         tokio::spawn(async move {
             let _permit = permit;
             dispatch::serve_stream(node, connection, slot, stream).await;

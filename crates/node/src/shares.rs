@@ -120,7 +120,9 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
 
 /// Ends a share of `levada share --foreground` whose process was killed together with the node.
 async fn end_left_behind(node: &Node, share: &ShareRecord) {
-    let (id, by, now) = (share.id, node.identity(), node.now());
+    let id = share.id;
+    let by = node.identity();
+    let now = node.now();
     let stopped = node.with_store(move |store| store.stop_share(id, &by, now)).await;
     match stopped {
         Ok(_) => stop(node, share).await,

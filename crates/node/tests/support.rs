@@ -32,7 +32,8 @@ pub fn start_by(
     by: &Identity,
     now: UnixTime,
 ) -> Result<(), StartError> {
-    let (session, identities) = (*session, &[*by]);
+    let session = *session;
+    let identities = &[*by];
     let requester = store.session(&session)?.map_or(*by, |record| record.requester);
     store.start(
         &NewStart {

@@ -276,7 +276,8 @@ impl Connection {
 
     /// Moves from one phase to the next. `false` if another thread was faster.
     pub fn advance(&self, from: Phase, to: Phase) -> bool {
-        let (from, to) = (from as u32, to as u32);
+        let from = from as u32;
+        let to = to as u32;
         self.phase.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 

@@ -27,7 +27,8 @@ pub fn found() {
 /// Whether this process uses io_uring, as far as can be seen when a connection wants to leave TCP.
 pub fn is_used() -> bool {
     let asked = ASKED.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-    let (now, last) = (spin::ticks(), LOOKED.load(Ordering::Relaxed));
+    let now = spin::ticks();
+    let last = LOOKED.load(Ordering::Relaxed);
     if !asked.is_power_of_two() && now.wrapping_sub(last) < INTERVAL {
         return false;
     }

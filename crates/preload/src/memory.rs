@@ -92,7 +92,8 @@ pub fn sweep() {
     if GROWN.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let (now, last) = (spin::ticks(), SWEPT.load(Ordering::Relaxed));
+    let now = spin::ticks();
+    let last = SWEPT.load(Ordering::Relaxed);
     let is_time = u128::from(now.wrapping_sub(last)) >= INTERVAL.as_millis();
     let claim = || SWEPT.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
     if is_time && claim().is_ok() {

@@ -127,7 +127,8 @@ pub fn disarm(entry: Entry, events: c_short, bell: u8) -> Option<u64> {
     let connection = entry.connection;
     let waiter = Waiter::Bell { bell, mark: entry.number as u16 };
     let own = segments::own(entry.number);
-    let (mut inbound_at, mut outbound_at) = (None, None);
+    let mut inbound_at = None;
+    let mut outbound_at = None;
     if events & INBOUND != 0
         && let Some(mut inbound) = connection.lock_inbound()
     {

@@ -82,7 +82,8 @@ fn leave(entry: Entry) {
 /// Leaves the inbound ring with the bytes that are in it. Returns true if some are.
 fn leave_inbound(connection: &Connection) -> bool {
     let Some(mut inbound) = connection.lock_inbound() else { return false };
-    let (mut has_bytes, mut waiter) = (false, None);
+    let mut has_bytes = false;
+    let mut waiter = None;
     match inbound.path() {
         Path::Ring => {
             has_bytes = inbound.consumer().leave_with_shown() == Ok(true);

@@ -48,7 +48,8 @@ pub fn received(fd: c_int) -> Option<u64> {
 
 /// Takes the error that is pending (SO_ERROR). `None` without one.
 pub fn take_error(fd: c_int) -> Option<c_int> {
-    let (mut error, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
+    let mut error = 0;
+    let mut length = size_of::<c_int>() as libc::socklen_t;
     let place = (&raw mut error).cast();
     // SAFETY: the addresses of a number and of its length.
     unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, place, &raw mut length) };

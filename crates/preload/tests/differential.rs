@@ -103,7 +103,8 @@ fn explain(script: &Script, without: &Record, with: &Record) -> String {
 fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
     let seeds = Mutex::new(seeds);
     let differences = Mutex::new(Vec::new());
-    let (upgraded, known) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let upgraded = AtomicUsize::new(0);
+    let known = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -123,7 +124,8 @@ fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
     });
     let differences = differences.into_inner().unwrap();
     report(&differences);
-    let (upgraded, known) = (upgraded.into_inner(), known.into_inner());
+    let upgraded = upgraded.into_inner();
+    let known = known.into_inner();
     eprintln!("{upgraded} of {known} scripts used shared memory");
     // About half of them do; fewer on a machine where the monitor answers late.
     assert!(upgraded * 10 >= known, "only {upgraded} of {known} scripts used shared memory");

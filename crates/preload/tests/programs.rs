@@ -224,7 +224,8 @@ fn try_client(client: &Client, place: &Testbed, is_fast: bool, both: bool) -> Re
 /// Whether rings have carried enough.
 fn check_share(line: &str, traffic: Traffic) -> Result<(), String> {
     let of = |rest: u64| traffic.ring() as f64 / (traffic.ring() + rest).max(1) as f64;
-    let (late, all) = (of(traffic.tcp_late), of(traffic.tcp()));
+    let late = of(traffic.tcp_late);
+    let all = of(traffic.tcp());
     eprintln!("through rings: {late:.4} of the bytes after the trigger, {all:.4} of all: {line}");
     let enough = late >= LEAST.0 && all >= LEAST.1;
     enough.then_some(()).ok_or_else(|| format!("too little: {traffic:?}"))

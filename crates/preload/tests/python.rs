@@ -38,7 +38,8 @@ fn interpreter() -> PathBuf {
 /// Runs modules or single tests.
 fn outcomes(names: &[String], library: bool) -> Outcomes {
     let folder = tempfile::tempdir().unwrap();
-    let (program, list) = (folder.path().join("outcomes.py"), folder.path().join("list"));
+    let program = folder.path().join("outcomes.py");
+    let list = folder.path().join("list");
     fs::write(&program, RUNNER).unwrap();
     let mut command = Command::new(interpreter());
     command.arg(&program).arg(&list).args(names).current_dir(folder.path());

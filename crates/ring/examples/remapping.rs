@@ -35,7 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     ftruncate(&file, length as u64)?;
     fallocate(&file, FallocateFlags::empty(), 0, length as u64)?;
     let shared = Buffer::of(Some(&file), length)?;
-    let (source, target) = (Buffer::of(None, LONGEST)?, Buffer::of(None, LONGEST)?);
+    let source = Buffer::of(None, LONGEST)?;
+    let target = Buffer::of(None, LONGEST)?;
     let copy = |slot: usize| {
         let ring = shared.bytes(slot * LONGEST, bytes);
         ring.copy_from_slice(source.bytes(0, bytes));

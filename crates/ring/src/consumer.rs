@@ -192,7 +192,9 @@ impl<M: Memory> Consumer<M> {
         if self.head - self.tail < skip.saturating_add(buffer.len() as u64) {
             self.look()?;
         }
-        let (mut done, mut tail, mut entered) = (0, self.tail, self.entered);
+        let mut done = 0;
+        let mut tail = self.tail;
+        let mut entered = self.entered;
         if self.head == self.tail {
             return Ok((done, tail, entered));
         }

@@ -156,7 +156,8 @@ impl<'a> Elf<'a> {
     fn read(file: &'a Bytes<'a>) -> Option<Self> {
         let head = &file.head;
         let start = number(head, 32, 8)?;
-        let (size, count) = (number(head, 54, 2)?, number(head, 56, 2)?);
+        let size = number(head, 54, 2)?;
+        let count = number(head, 56, 2)?;
         let mut elf =
             Self { file, linker: None, dynamic: None, loaded: [Part::default(); MAX_HEADERS] };
         for at in 0..MAX_HEADERS.min(usize::try_from(count).ok()?) {

@@ -135,7 +135,8 @@ fn decide(counts: &[u32; BUCKETS]) -> u32 {
     let is_worth = |from: &usize| {
         let offer_at = 1_u32 << from;
         let last = |bucket: usize| (3_u32 << bucket) / 2;
-        let (mut all, mut early) = (0_u32, 0_u32);
+        let mut all = 0_u32;
+        let mut early = 0_u32;
         for (bucket, count) in counts.iter().enumerate().skip(*from) {
             all = all.saturating_add(*count);
             if last(bucket) < offer_at + WORTH {

@@ -49,7 +49,8 @@ impl Marks {
 
     /// Sets the bit of a connection. Numbers from [`RECORDS`] on have none.
     pub fn set(&self, number: u16) {
-        let (word, bit) = (usize::from(number) / BITS, usize::from(number) % BITS);
+        let word = usize::from(number) / BITS;
+        let bit = usize::from(number) % BITS;
         let bits = self.0.get();
         if let Some(bits_of_word) = bits.words.get(word) {
             bits_of_word.fetch_or(1 << bit, Ordering::Release);

@@ -54,7 +54,8 @@ mod tests {
         for length in lengths {
             for (skip_to, skip_from) in [(0, 0), (1, 0), (16, 0), (63, 1), (64, 3), (4097, 4096)] {
                 let mut to = vec![0xee; ROOM];
-                let (start, end) = (skip_to, skip_to + length);
+                let start = skip_to;
+                let end = skip_to + length;
                 let expected = &from[skip_from..skip_from + length];
                 copy_to(&mut to[start..end], expected);
                 assert_eq!(&to[start..end], expected, "{length} bytes, {skip_to}, {skip_from}");

@@ -32,7 +32,8 @@ fn read(consumer: &mut Consumer<OwnedHalf>, most: usize) -> Vec<u8> {
 #[test]
 fn bytes_arrive_in_order_over_many_rounds() {
     let (mut producer, mut consumer, _) = ring();
-    let (mut written, mut received) = (0, 0);
+    let mut written = 0;
+    let mut received = 0;
     for round in 0..200u64 {
         let length = (round * 7919 % 50_000) as usize;
         written += producer.push(&pattern(written, length)).unwrap() as u64;
@@ -148,7 +149,8 @@ fn two_threads_exchange_bytes_by_futex() {
         }
         assert_ne!(producer.finish(), Some(Waiter::Bell { bell: 0, mark: 0 }));
     });
-    let (mut at, mut buffer) = (0, vec![0; 7000]);
+    let mut at = 0;
+    let mut buffer = vec![0; 7000];
     loop {
         let finished = consumer.is_finished();
         let (length, _) = consumer.read(&mut buffer).unwrap();

@@ -308,7 +308,8 @@ mod tests {
     #[tokio::test]
     async fn a_reader_accepts_messages_up_to_the_limit_and_refuses_longer_ones() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
-        let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+        let (mut send, _near) = near.split();
+        let (_far, mut receive) = far.split();
         let mut reader = MessageReader::new();
         let longest = vec![0; MAX_MESSAGE + 1];
         let lengths = [1, 2, MAX_MESSAGE, 1, MAX_MESSAGE + 1];
@@ -332,7 +333,8 @@ mod tests {
     #[tokio::test]
     async fn a_reader_continues_after_its_future_was_dropped() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
-        let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+        let (mut send, _near) = near.split();
+        let (_far, mut receive) = far.split();
         let mut reader = MessageReader::new();
         send.write(&[0, b'a'], false).await.unwrap();
         let short = std::time::Duration::from_millis(50);

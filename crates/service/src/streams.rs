@@ -234,7 +234,8 @@ impl IncomingSender {
         _slot: OwnedSemaphorePermit,
         start: &Start,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let (permits, wait) = (start.permits.clone(), start.wait);
+        let permits = start.permits.clone();
+        let wait = start.wait;
         async move {
             let permit = timeout(wait, permits.acquire_owned()).await;
             match (permit, self.start.upgrade()) {

@@ -87,7 +87,8 @@ impl Catalogue {
         if options.open {
             bound.push(Rule::all(Right::Read));
         }
-        let (bound, max_package) = (Rights::new(bound), options.max_package);
+        let bound = Rights::new(bound);
+        let max_package = options.max_package;
         Ok(Self { handle, node: context.node, bound, max_package })
     }
 
@@ -148,8 +149,11 @@ impl Service for Catalogue {
     }
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
-        let (named, bound) = (self.rules(params)?, self.bound.clone());
-        let (handle, node, max_package) = (self.handle.clone(), self.node, self.max_package);
+        let named = self.rules(params)?;
+        let bound = self.bound.clone();
+        let handle = self.handle.clone();
+        let node = self.node;
+        let max_package = self.max_package;
         // This service uses one stream; further streams of the client are refused.
         Ok(PreparedRun::new(move |Invocation { holder, .. }, stream| async move {
             let rights = match named {

@@ -83,7 +83,8 @@ impl Service for Exec {
     }
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
-        let (policy, request) = (self.0.clone(), self.0.request(params)?);
+        let policy = self.0.clone();
+        let request = self.0.request(params)?;
         Ok(PreparedRun::new(move |_, stream| execute(policy, request, stream)))
     }
 

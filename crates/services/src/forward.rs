@@ -88,7 +88,8 @@ impl Service for Forward {
     }
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
-        let (shared, scope) = (self.shared.clone(), self.policy.scope(params)?);
+        let shared = self.shared.clone();
+        let scope = self.policy.scope(params)?;
         Ok(PreparedRun::new(move |invocation, stream| forward(shared, scope, invocation, stream)))
     }
 

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn a_transport_is_paced_just_below_its_measured_rate() {
-        let (mut pacer, now) = (Pacer::default(), Instant::now());
+        let mut pacer = Pacer::default();
+        let now = Instant::now();
         feed(&mut pacer, SETTLING_SAMPLES, 900_000, now);
         feed(&mut pacer, MEASURED_SAMPLES - 1, 100_000, now);
         assert_eq!(pacer.pace(), None);
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn a_transport_that_became_slower_or_was_paced_for_long_is_measured_again() {
-        let (mut pacer, now) = (Pacer::default(), Instant::now());
+        let mut pacer = Pacer::default();
+        let now = Instant::now();
         feed(&mut pacer, SETTLING_SAMPLES + MEASURED_SAMPLES, 100_000, now);
         feed(&mut pacer, SLOW_SAMPLES - 1, 80_000, now);
         feed(&mut pacer, 1, 97_000, now);

@@ -186,7 +186,8 @@ impl State {
                 Event::Writable(id) => wake(self.writers.remove(&id)),
                 Event::Reset(id) => self.wake_close_watchers(id),
                 Event::Closed(close) if close.by_peer => {
-                    let (code, reason) = (close.code, close.reason);
+                    let code = close.code;
+                    let reason = close.reason;
                     self.end(SessionError::ClosedByPeer { code, reason });
                 }
                 Event::Closed(_) => self.end(SessionError::Closed),

@@ -49,7 +49,8 @@ impl Core {
 
     /// See [`SendHalf::closed`]. The future holds no `Core`, so that it does not delay the stream's end.
     fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
-        let (shared, id) = (self.handle.shared().clone(), self.id);
+        let shared = self.handle.shared().clone();
+        let id = self.id;
         poll_fn(move |cx| shared.lock().poll_stream_closed(id, cx.waker()))
     }
 

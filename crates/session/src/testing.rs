@@ -36,7 +36,8 @@ pub async fn connections(options: Options) -> Result<(Connection, Connection), T
         connect(Box::new(near), &client, Some(server_key.identity()), options.clone()),
         accept(Box::new(far), &server, options),
     );
-    let (client, server) = (client?, server?);
+    let client = client?;
+    let server = server?;
     // A client is connected before the server's HELLO has arrived.
     while client.is_open() && client.version() < server.version() {
         yield_now().await;

@@ -84,7 +84,8 @@ async fn it_resolves_while_a_write_waits_for_credit() {
 #[tokio::test]
 async fn it_resolves_with_the_end_of_the_connection() {
     let ((client, near), (server, far)) = connected_pair().await;
-    let (mut near_closed, mut far_closed) = (near.closed(), far.closed());
+    let mut near_closed = near.closed();
+    let mut far_closed = far.closed();
     assert!(is_pending(&mut near_closed).await && is_pending(&mut far_closed).await);
     server.close(5, "done");
     let ended = SessionError::ClosedByPeer { code: 5, reason: "done".into() };
@@ -122,7 +123,8 @@ async fn it_stays_pending_while_both_halves_work_and_when_both_directions_finish
 #[tokio::test]
 async fn it_resolves_when_this_side_resets() {
     let (near, _far) = pair().await.unwrap();
-    let (aborter, closed) = (near.aborter(), tokio::spawn(near.closed()));
+    let aborter = near.aborter();
+    let closed = tokio::spawn(near.closed());
     tokio::task::yield_now().await;
     aborter.reset(3);
     assert_eq!(within(closed).await.unwrap(), StreamError::Reset(3));

@@ -48,7 +48,8 @@ async fn connections(listener: &mut QuicListener, address: SocketAddr) -> (Conne
         accept(Box::new(quic), &config, Options::default()).await
     };
     let (near, far) = timeout(LIMIT, async { tokio::join!(near, far) }).await.unwrap();
-    let (near, far) = (near.unwrap(), far.unwrap());
+    let near = near.unwrap();
+    let far = far.unwrap();
     assert_eq!((near.peer(), far.peer()), (server.identity(), client.identity()));
     (near, far)
 }
@@ -132,14 +133,17 @@ async fn a_client_rejects_another_identity() {
 
 /// Passes datagrams on to `server`, and back; loses one of 50 and repeats one of 50.
 fn lossy_relay(server: SocketAddr) -> SocketAddr {
-    let (near, far) = (socket(), socket());
+    let near = socket();
+    let far = socket();
     far.connect(server).unwrap();
     let address = near.local_addr().unwrap();
     let client: Arc<Mutex<Option<SocketAddr>>> = Arc::default();
-    let (back, to_client, known) =
-        (far.try_clone().unwrap(), near.try_clone().unwrap(), client.clone());
+    let back = far.try_clone().unwrap();
+    let to_client = near.try_clone().unwrap();
+    let known = client.clone();
     thread::spawn(move || {
-        let (mut buffer, mut count) = ([0; 2048], 0_u64);
+        let mut buffer = [0; 2048];
+        let mut count = 0_u64;
         while let Ok(length) = back.recv(&mut buffer) {
             let Some(client) = *known.lock().unwrap() else { continue };
             count += 1;
@@ -149,7 +153,8 @@ fn lossy_relay(server: SocketAddr) -> SocketAddr {
         }
     });
     thread::spawn(move || {
-        let (mut buffer, mut count) = ([0; 2048], 0_u64);
+        let mut buffer = [0; 2048];
+        let mut count = 0_u64;
         while let Ok((length, from)) = near.recv_from(&mut buffer) {
             *client.lock().unwrap() = Some(from);
             count += 1;

@@ -87,7 +87,8 @@ async fn a_message_longer_than_allowed_is_refused() {
 #[tokio::test]
 async fn a_message_can_be_peeked_and_consumed_in_parts() {
     let (near, far) = pair().await.unwrap();
-    let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+    let (mut send, _near) = near.split();
+    let (_far, mut receive) = far.split();
     send.write(b"ab", false).await.unwrap();
     assert_eq!(receive.peek().await, Ok(Some((&b"ab"[..], false))));
     receive.consume(1);
@@ -100,7 +101,8 @@ async fn a_message_can_be_peeked_and_consumed_in_parts() {
     assert_eq!(receive.peek().await, Ok(None));
     // Consuming peeked bytes releases credit: more data passes than any window holds.
     let (near, far) = pair().await.unwrap();
-    let ((mut send, _near), (_far, mut receive)) = (near.split(), far.split());
+    let (mut send, _near) = near.split();
+    let (_far, mut receive) = far.split();
     let all = pattern(20_000_000);
     let write = async {
         send.send(&all).await.unwrap();
@@ -295,8 +297,8 @@ async fn a_peer_that_waits_too_long_for_memory_is_closed() {
         );
         (near.unwrap(), far.unwrap())
     };
-    let ((over_share, held), (within_share, proved)) =
-        (connect_bounded().await, connect_bounded().await);
+    let (over_share, held) = connect_bounded().await;
+    let (within_share, proved) = connect_bounded().await;
     assert!(held.is_bounded() && budget.used() > 0);
     proved.raise_credit();
     assert!(!proved.is_bounded());

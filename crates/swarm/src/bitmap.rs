@@ -183,7 +183,8 @@ mod tests {
 
     #[test]
     fn what_another_lacks_is_found() {
-        let (one, other) = (of(200, &[3, 64, 70, 199]), of(200, &[3, 70]));
+        let one = of(200, &[3, 64, 70, 199]);
+        let other = of(200, &[3, 70]);
         assert_eq!(one.next_beyond(&other, 0), Some(64));
         assert_eq!(one.next_beyond(&other, 65), Some(199));
         assert_eq!((one.next_beyond(&one, 0), one.next_beyond(&other, 200)), (None, None));

@@ -98,7 +98,8 @@ impl Description {
             DATA_BY_UDP => Some(UdpStream::Data),
             _ => return Err(DescriptionError::Malformed),
         };
-        let (is_folder, is_mediated) = (flags & FOLDER != 0, flags & MEDIATED != 0);
+        let is_folder = flags & FOLDER != 0;
+        let is_mediated = flags & MEDIATED != 0;
         Ok(Self { chunk, is_folder, is_mediated, udp, name })
     }
 
@@ -132,7 +133,8 @@ mod tests {
 
     #[test]
     fn both_streams_by_udp_are_refused() {
-        let (chunk, name) = (ChunkSize::DEFAULT, "film".into());
+        let chunk = ChunkSize::DEFAULT;
+        let name = "film".into();
         let udp = Some(UdpStream::Data);
         let description = Description { chunk, is_folder: true, is_mediated: true, udp, name };
         let mut bytes = description.encode();
@@ -147,8 +149,11 @@ mod tests {
         for name in
             ["", ".", "..", "a/b", "/a", "a\\b", "a\0", "NUL", "com1.mkv", "a.", &"x".repeat(256)]
         {
-            let (chunk, name) = (ChunkSize::DEFAULT, name.into());
-            let (is_folder, is_mediated, udp) = (false, false, None);
+            let chunk = ChunkSize::DEFAULT;
+            let name = name.into();
+            let is_folder = false;
+            let is_mediated = false;
+            let udp = None;
             let description = Description { chunk, is_folder, is_mediated, udp, name };
             assert!(Description::decode(&description.encode()).is_err(), "{description:?}");
         }

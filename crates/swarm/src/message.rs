@@ -190,7 +190,8 @@ impl ChunkHeader {
     /// [`Malformed`].
     pub fn decode(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let mut reader = Reader(bytes);
-        let (index, provider) = (reader.number()?, PeerId(reader.number()?));
+        let index = reader.number()?;
+        let provider = PeerId(reader.number()?);
         let count = usize::from(reader.byte()?);
         if count > MAX_SIBLINGS {
             return Err(Malformed);

@@ -62,7 +62,8 @@ fn up_to_a_hundred_peers_receive_everything_with_any_seed() {
 fn peers_carry_nearly_all_in_nearly_the_shortest_time() {
     let scenario = equal(10, 1000);
     let outcome = run(&scenario);
-    let (first, last) = (outcome.finished[0], outcome.finished[9]);
+    let first = outcome.finished[0];
+    let last = outcome.finished[9];
     // Simulated time, which no machine changes.
     assert!(last.as_secs_f64() <= 1.05 * scenario.fluid_bound().as_secs_f64(), "{last:?}");
     assert!(first.as_secs_f64() >= 0.9 * last.as_secs_f64(), "{first:?} {last:?}");
@@ -137,6 +138,7 @@ fn the_mesh_has_short_ways() {
         assert_eq!(outcome.finished.len(), peers);
         outcome.finished[peers - 1].as_secs_f64()
     };
-    let (few, many) = (last(50), last(800));
+    let few = last(50);
+    let many = last(800);
     assert!(many <= 1.8 * few, "{few} {many}");
 }

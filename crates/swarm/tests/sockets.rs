@@ -234,7 +234,8 @@ async fn shared(folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentI
 }
 
 async fn shared_in(mode: Mode, folder: &Path, length: usize) -> (Vec<u8>, Coordinator, ContentId) {
-    let (path, content) = (folder.join("source"), bytes(length));
+    let path = folder.join("source");
+    let content = bytes(length);
     fs::write(&path, &content).unwrap();
     let coordinator = Coordinator::start(&path, mode, None).await;
     let id = coordinator.share.id();

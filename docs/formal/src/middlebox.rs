@@ -122,8 +122,8 @@ impl World {
         prefix: Term,
         value: Term,
     ) -> (Term, Term) {
-        let (label, place) =
-            (self.terms.public("middlebox hello"), number(&mut self.terms, position));
+        let label = self.terms.public("middlebox hello");
+        let place = number(&mut self.terms, position);
         let mut message = vec![label, prefix, place];
         let mut fields = vec![self.terms.public("mode 1")];
         if self.setting.has(Protection::HelloCoversKey) {
@@ -177,12 +177,14 @@ impl World {
 
     fn open_share(&mut self, hello: &Hello, index: usize, bind: usize) {
         let session = self.server_sessions[index].clone();
-        let (th2, path) = (session.binds[bind].th2, session.path);
+        let th2 = session.binds[bind].th2;
+        let path = session.path;
         let mut shares = vec![session.shares[hello.position]];
         if !self.setting.has(Protection::SharesBound) && !hello.resumed {
             let evil = self.evil_halves(path, hello.position);
             let info = self.share_info(hello.position, session.th1);
-            let (a, z) = (self.terms.attacker("a"), self.terms.attacker("z"));
+            let a = self.terms.attacker("a");
+            let z = self.terms.attacker("z");
             let content = self.terms.tuple(&[a, z, evil]);
             shares.push(self.terms.sealed_to(hello.value, info, content));
         }
@@ -249,7 +251,8 @@ impl World {
     }
 
     fn prove_box(&mut self, session: &BoxSession) {
-        let (hop, th2) = (session.hello.hop, session.th2);
+        let hop = session.hello.hop;
+        let th2 = session.th2;
         let to_server = b(&mut self.terms, &self.setting, true, (session.a, session.z), th2);
         let to_client = b(&mut self.terms, &self.setting, false, (session.a, session.z), th2);
         let proof = ready(&mut self.terms, to_server, true, th2);

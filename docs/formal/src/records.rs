@@ -138,7 +138,8 @@ impl World {
         answer: Term,
     ) -> Term {
         let key = self.terms.keyed(z, "endorse", &[th2]);
-        let (request, origin) = (number(&mut self.terms, request), number(&mut self.terms, origin));
+        let request = number(&mut self.terms, request);
+        let origin = number(&mut self.terms, origin);
         let mut fields = vec![request, self.terms.hash(&[answer])];
         if self.setting.has(Protection::EndorsedRequest) {
             fields.push(self.terms.hash(&[content, origin]));
@@ -198,7 +199,8 @@ impl World {
         halves: Term,
         context: usize,
     ) -> Option<ContextKeys> {
-        let (classes, position) = (path.classes(), session.hello.position);
+        let classes = path.classes();
+        let position = session.hello.position;
         let class = classes.of[context]?;
         let rows = &classes.rows[..class];
         let at = rows.iter().filter(|row| row[position] != Right::Nothing).count();

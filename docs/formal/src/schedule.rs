@@ -62,7 +62,8 @@ pub(crate) struct Classes {
 impl Path {
     /// Contexts with the same rights form a class, numbered by first appearance.
     pub(crate) fn classes(&self) -> Classes {
-        let (mut rows, mut of) = (Vec::<Vec<Right>>::new(), [None; CONTEXTS]);
+        let mut rows = Vec::<Vec<Right>>::new();
+        let mut of = [None; CONTEXTS];
         for (context, class) in of.iter_mut().enumerate() {
             let row: Vec<Right> = self.rights.iter().map(|rights| rights[context]).collect();
             if row.iter().all(|right| *right == Right::Nothing) {

@@ -60,7 +60,8 @@ impl World {
     fn answer(&mut self, client: usize, path: usize, hellos: &[Hello], l: Term) {
         let hello = self.client_hellos[client].clone();
         let own = self.terms.fresh("server's ephemeral", &[l]);
-        let (share, public) = (self.terms.key_of(hello.secret), self.terms.key_of(own));
+        let share = self.terms.key_of(hello.secret);
+        let public = self.terms.key_of(own);
         let Some(shared) = self.terms.shared(own, share) else { return };
         let secret = match hello.ticket {
             None => self.terms.keyed(shared, "master", &[hello.term, public]),
@@ -232,7 +233,8 @@ impl World {
         }
         let session = self.server_sessions[index].clone();
         if honest {
-            let (hello, key) = (self.client_hellos[session.hello].clone(), self.honest_client());
+            let hello = self.client_hellos[session.hello].clone();
+            let key = self.honest_client();
             self.accept_proof("READY at the server", own, Made::ClientFinished);
             let terms = self.client_finished_terms(key, hello.term, session.flight, session.secret);
             for term in terms.into_iter().skip(usize::from(hello.ticket.is_some())) {
@@ -320,12 +322,14 @@ impl World {
 
     /// The start that opens a middlebox's way to the client.
     pub(crate) fn start(&mut self, z: Term, th2: Term) -> Term {
-        let (key, started) = (self.terms.keyed(z, "start", &[th2]), self.terms.public("started"));
+        let key = self.terms.keyed(z, "start", &[th2]);
+        let started = self.terms.public("started");
         self.terms.sealed(key, started)
     }
 
     pub(crate) fn share_info(&mut self, position: usize, th1: Term) -> Term {
-        let (label, position) = (self.terms.public("sshare"), number(&mut self.terms, position));
+        let label = self.terms.public("sshare");
+        let position = number(&mut self.terms, position);
         self.terms.tuple(&[label, position, th1])
     }
 

@@ -32,7 +32,8 @@ impl Head {
             return Ok(None);
         };
         let status = response.code.ok_or(Fault::Wrong)?;
-        let (mut body, mut last) = (None, false);
+        let mut body = None;
+        let mut last = false;
         for field in response.headers.iter() {
             if field.name.eq_ignore_ascii_case("content-length") {
                 let text = std::str::from_utf8(field.value).map_err(|_| Fault::Wrong)?;

@@ -67,7 +67,8 @@ impl Connection {
         }
         let events = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(epoll, &socket, EventData::new_u64(token as u64), events)?;
-        let (unsent, partial) = (Vec::new(), Vec::new());
+        let unsent = Vec::new();
+        let partial = Vec::new();
         Ok(Self { socket, state: State::Idle, unsent, partial, last: false })
     }
 

@@ -110,7 +110,8 @@ mod tests {
     #[test]
     fn requests_are_due_at_even_times_and_end() {
         let mut schedule = Schedule::new(Load::Open { rate: 100, count: 3 });
-        let (start, mut waiting) = (schedule.start, VecDeque::new());
+        let start = schedule.start;
+        let mut waiting = VecDeque::new();
         schedule.issue_due(start, 9, &mut waiting);
         assert_eq!(waiting, [start]);
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
@@ -126,7 +127,8 @@ mod tests {
     fn a_closed_loop_issues_a_request_per_free_connection_until_it_ends() {
         let second = Duration::from_secs(1);
         let mut schedule = Schedule::new(Load::Closed { warm_up: second, length: second });
-        let (start, mut waiting) = (schedule.start, VecDeque::new());
+        let start = schedule.start;
+        let mut waiting = VecDeque::new();
         schedule.issue_due(start, 2, &mut waiting);
         assert_eq!(waiting, [start, start]);
         schedule.issue_due(start + 2 * second, 5, &mut waiting);

@@ -89,7 +89,8 @@ fn a_stall_counts_for_all_delayed_requests() {
 
 #[test]
 fn a_closed_loop_sends_the_next_request_after_the_answer() {
-    let (warm_up, length) = (Duration::from_millis(20), Duration::from_millis(100));
+    let warm_up = Duration::from_millis(20);
+    let length = Duration::from_millis(100);
     for reuse in [Reuse::Many(2), Reuse::One(2)] {
         let serve = if reuse == Reuse::One(2) { once } else { always };
         let target = server(serve);

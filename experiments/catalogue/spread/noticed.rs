@@ -46,10 +46,13 @@ impl Noticed {
         fault: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(T, Self)> {
         let news = nodes.iter().map(|_| Moments::default()).collect();
-        let (noticed, stop) = (Self { news, ..Self::default() }, AtomicBool::new(false));
+        let noticed = Self { news, ..Self::default() };
+        let stop = AtomicBool::new(false);
         let start = Instant::now();
         let result = thread::scope(|scope| {
-            let (noticed, stop, mut workers) = (&noticed, &stop, Vec::new());
+            let noticed = &noticed;
+            let stop = &stop;
+            let mut workers = Vec::new();
             for (node, news) in nodes.iter().zip(&noticed.news) {
                 let address = node.address();
                 workers.push(scope.spawn(move || noticed.reads.read(address, length)));

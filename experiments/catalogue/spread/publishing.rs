@@ -55,7 +55,8 @@ fn by_nodes(fleet: &Fleet, length: Duration) -> anyhow::Result<f64> {
     let publish = |number: usize| {
         let mut publisher = Publisher::connect(homes[number % homes.len()])?;
         publisher.publish(&draft()?)?;
-        let (start, mut count) = (Instant::now(), 0_u32);
+        let start = Instant::now();
+        let mut count = 0_u32;
         while start.elapsed() < length {
             publisher.publish(&draft()?)?;
             count += 1;
@@ -76,7 +77,8 @@ fn by_engine(servers: Vec<String>, length: Duration) -> anyhow::Result<f64> {
     runtime.block_on(async {
         let context = jetstream::new(async_nats::connect(servers).await?);
         let one = || async {
-            let (start, mut count) = (Instant::now(), 0_u32);
+            let start = Instant::now();
+            let mut count = 0_u32;
             while start.elapsed() < length {
                 let subject = format!("{STREAM}.{}", NUMBER.fetch_add(1, Ordering::Relaxed));
                 let mut payload = objects::description(0).into_bytes();
@@ -97,7 +99,8 @@ fn by_engine(servers: Vec<String>, length: Duration) -> anyhow::Result<f64> {
 /// Writes of 4 KiB to the engine's disk per second, each synced: one after the other.
 fn synced_writes(folder: &Path) -> anyhow::Result<f64> {
     let mut file = File::create(folder.join("synced")).context("create a file")?;
-    let (start, mut count) = (Instant::now(), 0_u32);
+    let start = Instant::now();
+    let mut count = 0_u32;
     while start.elapsed() < Duration::from_millis(500) {
         file.seek(SeekFrom::Start(0))?;
         file.write_all(&[7; 4096])?;

@@ -95,7 +95,8 @@ fn targets<'a>(
     object: Object,
     requests: Requests,
 ) -> anyhow::Result<Vec<(String, &'a Server, Target)>> {
-    let (testbed, last) = (Testbed::Loopback, requests == Requests::One);
+    let testbed = Testbed::Loopback;
+    let last = requests == Requests::One;
     let mut targets = Vec::new();
     for &(name, server) in servers {
         let (path, has_conditional) = match name {

@@ -31,7 +31,8 @@ const ARCHIVE: &str = "runtime-1.0.0.tgz";
 pub fn start(testbed: &Testbed) -> anyhow::Result<Option<Server>> {
     let Some(program) = program() else { return Ok(None) };
     let folder = tempfile::tempdir()?;
-    let (path, address) = (folder.path().to_owned(), free_address(testbed, Side::Far)?);
+    let path = folder.path().to_owned();
+    let address = free_address(testbed, Side::Far)?;
     fs::write(path.join("config.yaml"), CONFIGURATION)?;
     write_package(&path.join("storage"))?;
     let start = Start {
@@ -59,10 +60,12 @@ pub fn path(object: Object) -> String {
 
 /// Writes the package into its storage, as publishing does.
 fn write_package(storage: &Path) -> anyhow::Result<()> {
-    let (bodies, folder) = (Bodies::without_digests(), storage.join("runtime"));
+    let bodies = Bodies::without_digests();
+    let folder = storage.join("runtime");
     let description = String::from_utf8_lossy(bodies.body(Object::Descriptor));
     // It serves archives without a look at their content or digest.
-    let (digest, time) = ("0".repeat(40), "2026-01-01T00:00:00.000Z");
+    let digest = "0".repeat(40);
+    let time = "2026-01-01T00:00:00.000Z";
     let manifest = json!({
         "name": "runtime", "version": "1.0.0", "description": description,
         "dist": { "shasum": digest, "tarball": format!("http://localhost{}", path(Object::Package)) },

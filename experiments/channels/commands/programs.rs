@@ -52,7 +52,8 @@ impl Programs {
     pub fn forward(&self, listen: SocketAddr, target: SocketAddr) -> Command {
         match self {
             Self::Levada(peer) => {
-                let (listen, target) = (listen.to_string(), target.to_string());
+                let listen = listen.to_string();
+                let target = target.to_string();
                 peer.client(&["forward", "well/forward", "--listen", &listen, "--", &target])
             }
             Self::Ssh { sshd, .. } => {

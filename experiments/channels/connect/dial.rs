@@ -71,7 +71,8 @@ pub struct Timings {
 pub fn run(testbed: &Testbed, plan: Plan, subject: impl Dial) -> anyhow::Result<Timings> {
     let (listener, address) = testbed.listen()?;
     let (end, ended) = oneshot::channel();
-    let (subject, finished) = (Arc::new(subject), Arc::new(Semaphore::new(0)));
+    let subject = Arc::new(subject);
+    let finished = Arc::new(Semaphore::new(0));
     let near = || {
         // Dropped when the near end ends, also by an error.
         let _end: oneshot::Sender<()> = end;

@@ -21,7 +21,8 @@ pub fn figure(rows: &[Row]) -> Figure {
 }
 
 fn panel(rows: &[Row], rtt: u64) -> Panel {
-    let (mut groups, mut ticks) = (Vec::new(), Vec::new());
+    let mut groups = Vec::new();
+    let mut ticks = Vec::new();
     let names = ["Levada, one connection", "TCP, a connection each"];
     let mut subjects = [Marks::new(names[0], 0), Marks::new(names[1], 1)];
     let conditions = ["idle", "bulk"].map(|load| CONGESTION.map(|congestion| (load, congestion)));

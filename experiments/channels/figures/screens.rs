@@ -22,7 +22,8 @@ pub fn figure(rows: &[Row]) -> Figure {
 
 fn panel(rows: &[Row], what: &str, subjects: [&str; 2]) -> Panel {
     let mut marks = [Marks::new(subjects[0], 0), Marks::new(subjects[1], 1)];
-    let (mut groups, mut ticks) = (Vec::new(), Vec::new());
+    let mut groups = Vec::new();
+    let mut ticks = Vec::new();
     let rtts: Vec<u64> = measured(rows, "rtt_ms", RTTS).collect();
     for (group, rtt) in rtts.iter().copied().enumerate() {
         groups.push((group as f64, format!("{rtt} ms RTT")));

@@ -100,11 +100,14 @@ impl Events {
     /// The measurements, if all counted events have arrived.
     pub fn measured(&self) -> anyhow::Result<Vec<Measured>> {
         let recorded = self.recorded();
-        let (latency, lateness) = (recorded.latency.clone(), recorded.lateness.clone());
-        let (arrived, count) = (latency.len(), self.plan.count);
+        let latency = recorded.latency.clone();
+        let lateness = recorded.lateness.clone();
+        let arrived = latency.len();
+        let count = self.plan.count;
         ensure!(arrived == u64::from(count), "{arrived} of {count} events arrived");
         let high = |q| latency.value_at_quantile(q) as f64 * 1e-6;
-        let (p99, p999) = (high(0.99), high(0.999));
+        let p99 = high(0.99);
+        let p999 = high(0.999);
         Ok(vec![
             Measured::milliseconds("latency", latency),
             Measured::new("latency p99", "ms", p99),

@@ -185,7 +185,8 @@ fn observe_keys(connection: &RustConnection, root: Window) -> anyhow::Result<()>
     let window = connection.generate_id()?;
     let both = EventMask::KEY_PRESS | EventMask::KEY_RELEASE;
     let told = CreateWindowAux::new().event_mask(both);
-    let (kind, visual) = (WindowClass::INPUT_OUTPUT, COPY_FROM_PARENT);
+    let kind = WindowClass::INPUT_OUTPUT;
+    let visual = COPY_FROM_PARENT;
     connection.create_window(0, window, root, 0, 0, 200, 200, 0, kind, visual, &told)?.check()?;
     connection.map_window(window)?.check()?;
     focus(connection, window)

@@ -60,7 +60,8 @@ impl Tools {
             let packages = packages.join(" ");
             bail!("programs are not installed; with Debian or Ubuntu: apt install {packages}");
         }
-        let (program, screen) = (Xpra::find(End::Program)?, Xpra::find(End::Screen)?);
+        let program = Xpra::find(End::Program)?;
+        let screen = Xpra::find(End::Screen)?;
         block_on(async { Ok(program.check_modules().await?) })?;
         Ok(Self { levada: binary::levada()?, program, screen })
     }
@@ -153,7 +154,8 @@ fn input(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut taken = Program::start(testbed, Side::Near, command)?;
     taken.wait_for_output("now control the other screen")?;
-    let (_programs, _peer) = (vec![taken], Some(peer));
+    let _programs = vec![taken];
+    let _peer = Some(peer);
     Ok(Setup { _programs, _peer, source, observed, echo: false, _hidden: None, _folders: vec![] })
 }
 
@@ -165,7 +167,9 @@ fn display(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     // Created before the program is started, so that it is stopped also after an error.
     let shown = Program::detached(peer.client(&["show", "--stop", "echo"]));
     output(testbed, Side::Near, peer.client(&[&words[..], &TERMINAL].concat()))?;
-    let (_programs, _peer, source) = (vec![shown], Some(peer), observed.clone());
+    let _programs = vec![shown];
+    let _peer = Some(peer);
+    let source = observed.clone();
     Ok(Setup { _programs, _peer, source, observed, echo: true, _hidden: None, _folders: vec![] })
 }
 
@@ -173,8 +177,10 @@ fn display(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
 fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     let observed = Rc::new(Server::start(testbed, Side::Far, Observe::Drawing)?);
     let hidden = Server::start(testbed, Side::Near, Observe::Nothing)?;
-    let (near, far) = (private_folder()?, private_folder()?);
-    let (address, socket) = (free_address(testbed, Side::Near)?, near.path().join("xpra"));
+    let near = private_folder()?;
+    let far = private_folder()?;
+    let address = free_address(testbed, Side::Near)?;
+    let socket = near.path().join("xpra");
     let screen = Screen::new(hidden.display.clone(), None);
     let mut serve = tools.program.serve(&screen, &socket, near.path(), false);
     serve.arg(format!("--bind-tcp={address}"));
@@ -194,8 +200,10 @@ fn xpra(tools: &Tools, testbed: &Testbed) -> anyhow::Result<Setup> {
     programs.push(Program::start(testbed, Side::Far, quiet(attach))?);
     // Programs are dropped in the reverse order of their start.
     programs.reverse();
-    let (source, _folders) = (observed.clone(), vec![near, far]);
-    let (_programs, _hidden) = (programs, Some(hidden));
+    let source = observed.clone();
+    let _folders = vec![near, far];
+    let _programs = programs;
+    let _hidden = Some(hidden);
     Ok(Setup { _programs, _peer: None, source, observed, echo: true, _hidden, _folders })
 }
 
@@ -237,7 +245,8 @@ fn barrier(testbed: &Testbed) -> anyhow::Result<Setup> {
     let client = program("barrierc", &["--name", "b", address.as_str()], &observed.display);
     let server = Program::start(testbed, Side::Near, server)?;
     let client = Program::start(testbed, Side::Far, client)?;
-    let (_programs, _folders) = (vec![client, server], vec![folder]);
+    let _programs = vec![client, server];
+    let _folders = vec![folder];
     Ok(Setup { _programs, _peer: None, source, observed, echo: false, _hidden: None, _folders })
 }
 

@@ -63,7 +63,8 @@ pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
 
 /// The comparisons with thresholds: connections per CPU-second, hence CPU times the other way round, with one middlebox and four contexts.
 pub fn compare(table: &mut Table, rows: &[Row]) {
-    let (full, resumed) = (conditions(1, 4, false), conditions(1, 4, true));
+    let full = conditions(1, 4, false);
+    let resumed = conditions(1, 4, true);
     let [x25519, hybrid] = LEVADA;
     let mut cpu = |what: &str, rival: &str, own: &str, metric: &str, at: &Params, limit| {
         let pair = (find(rows, rival, metric, at), find(rows, own, metric, at));

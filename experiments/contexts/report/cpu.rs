@@ -69,7 +69,8 @@ pub fn compare(table: &mut Table, rows: &[Row]) {
     };
     let [plain, e2e, split, relay, none, reader, writer] =
         &bulk::MODES.map(|mode| mode.to_string());
-    let (one, direct) = (&bulk::conditions(1), &bulk::conditions(0));
+    let one = &bulk::conditions(1);
+    let direct = &bulk::conditions(0);
     let middlebox = "middlebox MB/cpu-s";
     let what = "bulk, MB/cpu-s of the middlebox: reader ÷ `split`";
     of(what, middlebox, (reader, split), AtLeast(1.05), one);

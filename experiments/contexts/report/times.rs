@@ -102,7 +102,8 @@ fn sweep(
         let at = cell.params();
         let row = |name: &str| find(rows, name, metric, &at);
         let times = modes.iter().map(|name| row(name).map(time).unwrap_or_default());
-        let (own, rival) = (row(&HYBRID.to_string()), row("e2e"));
+        let own = row(&HYBRID.to_string());
+        let rival = row("e2e");
         if let (Some(own), Some(rival)) = (own, rival) {
             let ratio = ratio_row(own, rival).map(|ratio| format!("{:.3}", ratio.median));
             table.lines.push([label].into_iter().chain(times).chain(ratio).collect());
@@ -180,7 +181,8 @@ impl Compared {
 
     fn text(&self, limit: f64) -> String {
         let mark = if self.excess() <= limit { "✓" } else { "✗" };
-        let (ratio, difference) = (self.own / self.rival, self.own - self.rival);
+        let ratio = self.own / self.rival;
+        let difference = self.own - self.rival;
         let bytes = if self.bytes > 0.0 {
             format!(", {:.1} ms of them for bytes", self.bytes)
         } else {
@@ -193,8 +195,8 @@ impl Compared {
 fn compared(rows: &[Row], cell: Cell, mode: Mode, metric: &str) -> Option<Compared> {
     let Links::Alike { delay_ms, rate_mbit, .. } = cell.links else { return None };
     let at = cell.params();
-    let (own, rival) =
-        (find(rows, &mode.to_string(), metric, &at)?, find(rows, "e2e", metric, &at)?);
+    let own = find(rows, &mode.to_string(), metric, &at)?;
+    let rival = find(rows, "e2e", metric, &at)?;
     let bytes = match rate_mbit {
         8 => further_bytes(rows, cell, mode) * 8.0 / (rate_mbit as f64 * 1000.0),
         _ => 0.0,

@@ -46,7 +46,8 @@ pub fn exponent_row(rows: &[&Row], name: &str) -> Option<Row> {
 pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
-    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let x = mean(|point| point.0);
+    let y = mean(|point| point.1);
     let spread: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
     let joint: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
     let slope = joint / spread;
@@ -69,7 +70,8 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     sorted.sort_by(f64::total_cmp);
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let index = q * last as f64;
-    let (low, high) = (sorted[index.floor() as usize], sorted[index.ceil() as usize]);
+    let low = sorted[index.floor() as usize];
+    let high = sorted[index.ceil() as usize];
     low + (high - low) * index.fract()
 }
 
@@ -100,7 +102,8 @@ mod tests {
     #[test]
     fn a_ratio_is_the_median_of_pairs() {
         // The machine was three times as fast in the second run, which cancels out in a pair.
-        let (a, b) = (row("a", &[2.0, 6.0, 2.0]), row("b", &[1.0, 3.0, 4.0]));
+        let a = row("a", &[2.0, 6.0, 2.0]);
+        let b = row("b", &[1.0, 3.0, 4.0]);
         assert_eq!(ratio_row(&a, &b).unwrap().median, 2.0);
         assert_eq!(ratio_row(&a, &row("none", &[])), None);
     }

@@ -194,8 +194,10 @@ impl Collected {
     }
 
     fn rows(self, experiment: &str, params: &Params) -> impl Iterator<Item = Row> {
-        let (experiment, params) = (experiment.to_owned(), params.clone());
-        let (subject, flags) = (self.subject, self.flags);
+        let experiment = experiment.to_owned();
+        let params = params.clone();
+        let subject = self.subject;
+        let flags = self.flags;
         self.metrics.into_iter().map(move |metric| Row {
             experiment: experiment.clone(),
             subject: subject.clone(),

@@ -73,10 +73,12 @@ impl LabCommand {
                 "a chain without links: give --hops 1 or more".to_owned(),
             ));
         }
-        let (backend, congestion) = (self.backend, self.congestion.clone());
+        let backend = self.backend;
+        let congestion = self.congestion.clone();
         let mut lab = Lab::new(Options { backend, congestion, ..Options::default() })?;
         let nodes = lab.chain(self.hops, &self.link())?;
-        let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
+        let first = &nodes[0];
+        let last = &nodes[nodes.len() - 1];
         describe(&lab, &nodes)?;
         for at in &self.at {
             self.background(at, &nodes)?;

@@ -16,14 +16,16 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The median round trip of 31 packets. The time limit for each is twice `expected` plus one second. Lost packets are
 /// ignored.
 pub(crate) fn median(a: &Node, b: &Node, expected: Duration) -> Result<Duration, LabError> {
-    let (client, server) = (socket(a)?, socket(b)?);
+    let client = socket(a)?;
+    let server = socket(b)?;
     let prepare = || {
         client.connect(server.local_addr()?)?;
         client.set_read_timeout(Some(2 * expected + Duration::from_secs(1)))?;
         server.set_read_timeout(Some(POLL_INTERVAL))
     };
     prepare().map_err(LabError::system("connect a UDP socket"))?;
-    let (done, began) = (AtomicBool::new(false), Instant::now());
+    let done = AtomicBool::new(false);
+    let began = Instant::now();
     let mut trips = std::thread::scope(|scope| {
         scope.spawn(|| echo(&server, &done));
         scope.spawn(|| send_probes(&client, began));

@@ -50,7 +50,8 @@ impl Routes {
                 if self.written.insert((node.index(), to), step.link) == Some(step.link) {
                     continue;
                 }
-                let (target, own) = (nodes[to].ipv4(), node.ipv4());
+                let target = nodes[to].ipv4();
+                let own = node.ipv4();
                 let Step { gateway, device, .. } = step;
                 let _ =
                     writeln!(lines, "route replace {target} via {gateway} dev {device} src {own}");

@@ -107,7 +107,8 @@ impl Lab {
         let number = u8::try_from(number).unwrap_or(u8::MAX);
         for (position, node) in nodes.iter().enumerate() {
             self.check(node, &bridge)?;
-            let ((device, port), there) = (devices(number, position), bridge.thread());
+            let (device, port) = devices(number, position);
+            let there = bridge.thread();
             let own = numbered(number, position);
             let pair = format!("link add {device} type veth peer name {port} netns {there}");
             let up = format!("address add {own}/24 brd + dev {device}\nlink set {device} up");

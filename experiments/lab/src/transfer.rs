@@ -58,7 +58,8 @@ fn receive(mut stream: TcpStream, lead: Duration, time: Duration) -> std::io::Re
     while opened.elapsed() < lead {
         nonzero(stream.read(&mut buffer)?)?;
     }
-    let (began, mut bytes) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut bytes = 0;
     while began.elapsed() < time {
         bytes += nonzero(stream.read(&mut buffer)?)?;
     }

@@ -11,7 +11,8 @@ pub(crate) fn join(
     link: &Link,
     backend: Backend,
 ) -> Result<(), LabError> {
-    let (mtu, there) = (link.mtu_or_default(), b.thread());
+    let mtu = link.mtu_or_default();
+    let there = b.thread();
     let peer = format!("peer name {device} mtu {mtu} netns {there}");
     a.batch("ip", &format!("link add {device} mtu {mtu} type veth {peer}\n"))?;
     if backend == Backend::Bare {

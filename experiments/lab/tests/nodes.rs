@@ -11,7 +11,8 @@ use levada_lab::{Backend, Change, Lab, LabError, Link, Node, Options};
 #[test]
 fn nodes_reach_each_other_and_nothing_else() {
     let mut lab = Lab::new(Options::default()).unwrap();
-    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let a = lab.node("a").unwrap();
+    let b = lab.node("b").unwrap();
     let link = lab.link(&a, &b, &Link::new()).unwrap();
     assert_eq!(link.backend(), Backend::Bare);
     let listener = b.run(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
@@ -87,7 +88,8 @@ fn a_node_that_refuses_connections_and_one_that_is_cut_off() {
         node.run(|| TcpListener::bind((address, 0))).unwrap().unwrap()
     });
     let connect = |from: &Node, to: &TcpListener, millis| {
-        let (at, limit) = (to.local_addr().unwrap(), Duration::from_millis(millis));
+        let at = to.local_addr().unwrap();
+        let limit = Duration::from_millis(millis);
         from.run(|| TcpStream::connect_timeout(&at, limit)).unwrap()
     };
     connect(&nodes[1], &a, 30_000).unwrap();
@@ -127,7 +129,8 @@ fn programs_run_in_the_namespace_and_end_with_the_lab() {
 fn invalid_links_and_nodes_are_refused() {
     let mut lab = Lab::new(Options::default()).unwrap();
     let mut other = Lab::new(Options::default()).unwrap();
-    let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+    let a = lab.node("a").unwrap();
+    let b = lab.node("b").unwrap();
     let foreign = other.node("foreign").unwrap();
     for (from, to) in [(&a, &a), (&a, &foreign)] {
         let error = lab.link(from, to, &Link::new()).unwrap_err();

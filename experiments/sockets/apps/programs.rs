@@ -80,7 +80,8 @@ const NGINX: Program = Program {
         Ok(fs::write(setup.path().join("www/large"), vec![b'w'; LARGE])?)
     },
     server: |setup| {
-        let (folder, port) = (setup.path().display(), setup.port());
+        let folder = setup.path().display();
+        let port = setup.port();
         let configuration = format!(
             "worker_processes 1;\ndaemon off;\npid {folder}/pid;\nerror_log stderr;\n\
              events {{ worker_connections 200; }}\n\
@@ -124,7 +125,8 @@ fn seconds(quick: bool) -> u32 {
 }
 
 fn wrk(setup: &Setup, quick: bool, connections: u32, file: &str) -> Words {
-    let (seconds, port) = (seconds(quick), setup.port());
+    let seconds = seconds(quick);
+    let port = setup.port();
     let words =
         format!("-t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/{file}");
     Words::new(["wrk"]).and(&words)

@@ -150,7 +150,9 @@ impl Point {
     /// uplinks together all copies.
     pub fn bound(self) -> f64 {
         let rate = |mbit: f64| mbit * 1e6 / 8.0;
-        let (bytes, clients, source) = (self.bytes as f64, self.clients(), rate(RATE_MBIT as f64));
+        let bytes = self.bytes as f64;
+        let clients = self.clients();
+        let source = rate(RATE_MBIT as f64);
         let uplinks: f64 = (0..clients).map(|client| rate(self.uplink(client))).sum();
         (bytes / source).max(clients as f64 * bytes / (source + uplinks)) / PRACTICAL
     }

@@ -69,11 +69,13 @@ impl Scene {
             work: work.path(),
         };
         let getter = source.start(subject, &mut programs)?;
-        let (sent, segments) = (counters::sent(&self.source)?, self.segments()?);
+        let sent = counters::sent(&self.source)?;
+        let segments = self.segments()?;
         let times = self.get(subject, &getter, work.path(), "first")?;
         let sent = counters::sent(&self.source)? - sent;
         let segments = self.segments()?.since(segments);
-        let (first, last) = (times[0], times[times.len() - 1]);
+        let first = times[0];
+        let last = times[times.len() - 1];
         let mut rows = vec![
             Measured::new("time", "s", last),
             Measured::new("time ÷ bound", "1", last / self.point.bound()),

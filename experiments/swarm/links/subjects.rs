@@ -95,7 +95,8 @@ impl Source<'_> {
         let home = self.work.join("home");
         fs::create_dir(&home)?;
         fs::write(home.join("config.toml"), "http = false\nannounce = false\n")?;
-        let (levada, ticket) = (text(self.levada)?, self.work.join("ticket"));
+        let levada = text(self.levada)?;
+        let ticket = self.work.join("ticket");
         let share = format!(
             "export LEVADA_HOME={}; exec {levada} share {} --chunk {}Ki --mode {mode} --foreground > {}",
             text(&home)?,
@@ -107,7 +108,8 @@ impl Source<'_> {
         let ticket = until(|| fs::read_to_string(&ticket).ok().filter(|text| text.ends_with('\n')))
             .context("the node prints no ticket")?;
         Ok(Box::new(move |_, folder| {
-            let (folder, ticket) = (text(folder)?, ticket.trim());
+            let folder = text(folder)?;
+            let ticket = ticket.trim();
             // Those who are first go on providing, until all are ended.
             Ok(shell(format!(
                 "export LEVADA_HOME={folder}/home; exec {levada} get {ticket} -o {folder}/film --seed 10m"
@@ -116,7 +118,8 @@ impl Source<'_> {
     }
 
     fn libtorrent(&self, settings: &str, programs: &mut Programs) -> anyhow::Result<Getter> {
-        let (script, torrent) = (self.work.join("torrent.py"), self.work.join("film.torrent"));
+        let script = self.work.join("torrent.py");
+        let torrent = self.work.join("film.torrent");
         fs::write(&script, TORRENT)?;
         let command = |rest: &[&str]| -> anyhow::Result<Vec<String>> {
             let words = [PYTHON, &text(&script)?, settings].map(str::to_owned);
@@ -136,7 +139,8 @@ impl Source<'_> {
     }
 
     fn nginx(&self, programs: &mut Programs) -> anyhow::Result<Getter> {
-        let (at, source) = (text(self.work)?, self.addresses[0]);
+        let at = text(self.work)?;
+        let source = self.addresses[0];
         let root = text(self.film.parent().context("a file without a folder")?)?;
         let config = format!(
             "daemon off; user root; worker_processes 1; pid {at}/pid; error_log stderr error;

@@ -45,7 +45,8 @@ pub(super) async fn connect_all(
     target: &Target,
     identities: Vec<Arc<ClientConfig>>,
 ) -> anyhow::Result<Vec<Joined>> {
-    let (mut tasks, mut connections) = (JoinSet::new(), Vec::new());
+    let mut tasks = JoinSet::new();
+    let mut connections = Vec::new();
     let count = identities.len();
     let mut left = identities.into_iter().enumerate();
     while connections.len() < count {

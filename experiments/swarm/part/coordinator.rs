@@ -93,7 +93,9 @@ async fn serve(arguments: &Arguments) -> anyhow::Result<()> {
                 None => return Ok(()),
             }
         };
-        let (config, share, handshakes) = (config.clone(), share.clone(), handshakes.clone());
+        let config = config.clone();
+        let share = share.clone();
+        let handshakes = handshakes.clone();
         tokio::spawn(async move {
             let permit = handshakes.acquire_owned().await;
             // Its memory is given back when the handshake is over.

@@ -51,7 +51,8 @@ pub(super) struct Key {
 impl Key {
     pub(super) fn new() -> anyhow::Result<Self> {
         let key = SecretKey::generate(&SystemRandom)?;
-        let (client, server) = (ClientConfig::new(&key)?, ServerConfig::new(&key)?);
+        let client = ClientConfig::new(&key)?;
+        let server = ServerConfig::new(&key)?;
         Ok(Self { client: client.into(), server: server.into() })
     }
 }
@@ -113,7 +114,8 @@ pub(super) async fn mesh(
     let (tcp, mut quic) = bind(udp.is_some()).await?;
     let address = tcp.local_addr()?.to_string();
     let (sender, incoming) = channel(QUEUE);
-    let (mut tasks, config) = (JoinSet::new(), key.server.clone());
+    let mut tasks = JoinSet::new();
+    let config = key.server.clone();
     tasks.spawn(async move {
         let mut handshakes = JoinSet::new();
         loop {
@@ -125,7 +127,8 @@ pub(super) async fn mesh(
                 Some(transport) = quic.accept() => Box::new(transport),
                 Some(_) = handshakes.join_next() => continue,
             };
-            let (config, sender) = (config.clone(), sender.clone());
+            let config = config.clone();
+            let sender = sender.clone();
             handshakes.spawn(async move {
                 if let Ok(connection) = accept(transport, &config, Options::default()).await {
                     let _ = sender.send(connection).await;
@@ -140,7 +143,8 @@ pub(super) async fn mesh(
 fn dial(key: &Key, endpoint: Option<Endpoint>) -> Dial {
     let config = key.client.clone();
     Arc::new(move |identity, addresses: Vec<String>| {
-        let (config, endpoint) = (config.clone(), endpoint.clone());
+        let config = config.clone();
+        let endpoint = endpoint.clone();
         Box::pin(async move {
             let address = addresses.first().cloned().unwrap_or_default();
             let failed = |error: String| SessionError::Transport(error);

@@ -33,7 +33,8 @@ pub fn downloads(
         Target { address: address.into(), identity: identity_of_coordinator.into(), udp: None };
     let folder = tempfile::TempDir::new_in("/dev/shm")?;
     let id = write_content(&folder.path().join("content"), length, chunk)?;
-    let (config, path) = (identity()?, folder.path());
+    let config = identity()?;
+    let path = folder.path();
     runtime.block_on(async {
         let mut times = Vec::new();
         for number in 0..count {

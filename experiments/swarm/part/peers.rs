@@ -75,7 +75,9 @@ async fn run_all(arguments: &Arguments) -> anyhow::Result<()> {
     let mut questions = questions();
     say("ready")?;
     questions.recv().await.context("no question")?;
-    let (cpu, start, began) = (cpu_seconds(), Instant::now(), clock_seconds());
+    let cpu = cpu_seconds();
+    let start = Instant::now();
+    let began = clock_seconds();
     let limit = Duration::from_secs(arguments.limit);
     let peers = joined.into_iter().zip(keys).collect();
     let fetched = fetch_all(arguments, peers, folder.path(), id);
@@ -141,9 +143,12 @@ async fn fetch_all(
     folder: &Path,
     id: ContentId,
 ) -> anyhow::Result<(Vec<Ended>, Running)> {
-    let (count, content) = (peers.len(), folder.join("content"));
+    let count = peers.len();
+    let content = folder.join("content");
     let (report, mut completed) = unbounded_channel();
-    let (mut tasks, mut stops, mut open) = (JoinSet::new(), Vec::new(), Vec::new());
+    let mut tasks = JoinSet::new();
+    let mut stops = Vec::new();
+    let mut open = Vec::new();
     let mut networks = Vec::new();
     for (number, (joined, key)) in peers.into_iter().enumerate() {
         let Joined { connections, link, endpoint } = joined;
@@ -151,7 +156,8 @@ async fn fetch_all(
             true => PartialFile::open(&folder.join(number.to_string()), id)?,
             false => PartialFile::verify_only(&content, id)?,
         };
-        let (report, (stop, stopped)) = (report.clone(), oneshot::channel());
+        let report = report.clone();
+        let (stop, stopped) = oneshot::channel();
         let complete = move |chunks| {
             let _ = report.send(Ended { peer: number, at: Instant::now(), chunks });
         };

@@ -26,7 +26,8 @@ pub fn round_trips(rows: &[Row]) -> Table {
     let head = ["control", "data", "placement", "order", "subject", "figure", "ms", "paper, ms"];
     let mut table = Table::new("Round trips: 116 chunks of 1 KiB, five clients", head);
     for variant in Variant::all() {
-        let (at, subject) = (variant.conditions(), variant.subject());
+        let at = variant.conditions();
+        let subject = variant.subject();
         for metric in ["mean", "time", "time after distribution"] {
             let Some(row) = find(rows, &subject, metric, &at) else { continue };
             let scale = if row.unit == "s" { 1e3 } else { 1.0 };

@@ -124,7 +124,8 @@ impl Once {
         let length = u64::from(self.chunks) * u64::from(self.chunk);
         let geometry = Geometry::new(length, ChunkSize::new(self.chunk)?)?;
         let (control, data) = self.swap.recovery(self.fixed_timers);
-        let (loss, random_order) = (self.loss, self.random);
+        let loss = self.loss;
+        let random_order = self.random;
         let equal = Scenario::equal(geometry, self.peers, RATE, DELAY, self.seed);
         let mut scenario = Scenario { loss, control, data, random_order, ..equal };
         let placement = match self.mode {
@@ -132,7 +133,8 @@ impl Once {
             Mode::Stripes => Placement::Stripes,
             Mode::Blocks => Placement::Blocks,
         };
-        let (cache, wait) = (self.cache, self.peers);
+        let cache = self.cache;
+        let wait = self.peers;
         scenario.mode =
             mode::Mode::Mediated(Settings { cache, wait, placement, ..Settings::default() });
         Ok(scenario)
@@ -179,8 +181,10 @@ impl Once {
         memory: u64,
     ) -> anyhow::Result<Value> {
         let seconds = |time: Option<&Duration>| time.map(Duration::as_secs_f64).unwrap_or_default();
-        let (first, last) = (seconds(outcome.finished.first()), seconds(outcome.finished.last()));
-        let (peers, chunks) = (self.peers as f64, f64::from(self.chunks));
+        let first = seconds(outcome.finished.first());
+        let last = seconds(outcome.finished.last());
+        let peers = self.peers as f64;
+        let chunks = f64::from(self.chunks);
         let length = scenario.geometry.length() as f64;
         let uplink = length * 8.0 * peers / RATE as f64;
         Ok(json!({

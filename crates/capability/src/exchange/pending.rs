@@ -70,7 +70,8 @@ impl PendingQuestion {
         let signed = signed_part(&self.digest, &reply.encapsulation, &reply.sealed);
         let verified = self.entity.verify(label::REPLY, &signed, &reply.signature);
         verified.map_err(|_| ReplyError::Signature)?;
-        let (encapsulation, bytes) = (reply.encapsulation.clone(), reply.sealed.clone());
+        let encapsulation = reply.encapsulation.clone();
+        let bytes = reply.sealed.clone();
         let opened = self.opening.open(&self.digest, &Sealed { encapsulation, bytes });
         let opened = opened.map_err(|_| ReplyError::Sealed)?;
         let reply = Reply::decode(&opened).ok_or(ReplyError::Sealed)?;

@@ -128,7 +128,8 @@ impl Question {
         let sealed = seal(&self.key, &self.digest, &reply.encode())?;
         let signed = signed_part(&self.digest, &sealed.encapsulation, &sealed.bytes);
         let signature = key.sign(label::REPLY, &signed).to_vec();
-        let (encapsulation, sealed) = (sealed.encapsulation, sealed.bytes);
+        let encapsulation = sealed.encapsulation;
+        let sealed = sealed.bytes;
         Ok(wire::SealedReply { encapsulation, sealed, signature })
     }
 
@@ -233,7 +234,8 @@ mod tests {
     #[test]
     fn arbitrary_bodies_never_panic() {
         bolero::check!().with_type::<(Vec<u8>, Vec<u8>)>().for_each(|(body, signature)| {
-            let (body, signature) = (body.clone(), signature.clone());
+            let body = body.clone();
+            let signature = signature.clone();
             assert!(Question::verify(&wire::SignedQuestion { body, signature }).is_err());
         });
     }

@@ -76,7 +76,8 @@ pub fn chain_of_three() -> Capability {
 }
 
 pub fn context(peer: u8, operation: Operation) -> Context<'static> {
-    let (node, peer) = (identity(NODE), identity(peer));
+    let node = identity(NODE);
+    let peer = identity(peer);
     Context { node, peer, exporter: &EXPORTER, operation, now: NOW }
 }
 
@@ -146,7 +147,8 @@ impl Forger {
         let id = sha256(&[b"levada/1 link id", &self.links.concat()]);
         let parts: [&[u8]; 4] = [b"levada/1 proof", &EXPORTER, operation.as_bytes(), &id];
         let proof = hmac_sha256(&self.secret, &parts).to_vec();
-        let (links, signatures) = (self.links.clone(), self.signatures.clone());
+        let links = self.links.clone();
+        let signatures = self.signatures.clone();
         wire::Presentation { links, signatures, proof, service: String::new() }
     }
 

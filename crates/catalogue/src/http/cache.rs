@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn does_not_find_an_entry_of_another_generation() {
-        let (cache, key) = (Cache::new(10_000), CacheKey::Blob([7; 32]));
+        let cache = Cache::new(10_000);
+        let key = CacheKey::Blob([7; 32]);
         cache.put(key.clone(), 1, content(10));
         assert!(cache.find(&key, 1).is_some() && cache.find(&key, 2).is_none());
         cache.put(key.clone(), 2, content(10));

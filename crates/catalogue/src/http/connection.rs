@@ -263,7 +263,8 @@ impl Connection {
     }
 
     fn begin_wait(&mut self, deadline: &mut Deadline) {
-        let (now, timeouts) = (Instant::now(), self.site.config.timeouts);
+        let now = Instant::now();
+        let timeouts = self.site.config.timeouts;
         self.permit.set_idle(now.into_std());
         if self.end == 0 && self.request_until.is_none() && self.body_reader.is_none() {
             self.set_busy(false);

@@ -115,7 +115,8 @@ impl EventStream {
             self.after = reached;
             return Some((text, more));
         }
-        let (store, after) = (Arc::clone(&self.source.store), self.after);
+        let store = Arc::clone(&self.source.store);
+        let after = self.after;
         let read = tokio::task::spawn_blocking(move || store.changes(after, BATCH)).await;
         let changes = read.ok()?.ok()?;
         let shown = changes.iter().filter(|change| self.source.index.shows(&change.key));
@@ -127,7 +128,8 @@ impl EventStream {
     fn write(&self, change: &Change, text: &mut String) {
         if self.filter.matches(change) {
             // JSON without line feeds: one line of data.
-            let (event, data) = (change.event.as_str(), json::change(change));
+            let event = change.event.as_str();
+            let data = json::change(change);
             text.push_str(&format!("id: {}\nevent: {event}\ndata: {data}\n\n", change.revision));
         }
     }

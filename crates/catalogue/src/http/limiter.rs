@@ -104,7 +104,8 @@ impl ConnectionLimiter {
         }
         let id = pools.new_id();
         pools.regular.put(id, source, activity);
-        let (limiter, activity) = (Arc::clone(self), Arc::clone(activity));
+        let limiter = Arc::clone(self);
+        let activity = Arc::clone(activity);
         Some(ConnectionPermit { limiter, id, is_reserved: false, source, activity })
     }
 

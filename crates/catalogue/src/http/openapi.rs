@@ -70,7 +70,9 @@ impl Operation {
 fn operations() -> Vec<Operation> {
     let json_content = |schema: &str| json!({"application/json": {"schema": reference(schema)}});
     let unchanged = || ("304", json!({"description": "If-None-Match lists its entity tag."}));
-    let (kind, name, version) = (path_kind(), path_name(), path_version());
+    let kind = path_kind();
+    let name = path_name();
+    let version = path_version();
     vec![
         Operation {
             path: "/v1/objects",

@@ -26,7 +26,8 @@ impl Query {
                 let text = decode(&text.replace('+', " ")).map(Cow::into_owned);
                 text.ok_or_else(|| problem(400, "the query is not percent-encoded UTF-8"))
             };
-            let (name, value) = (decode(name)?, decode(value)?);
+            let name = decode(name)?;
+            let value = decode(value)?;
             if !known.contains(&name.as_str()) {
                 return Err(unknown(known));
             }

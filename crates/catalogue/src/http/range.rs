@@ -33,7 +33,8 @@ fn parse(text: &str, length: u64) -> Option<Range> {
         ("", suffix) => (length.saturating_sub(number(suffix)?), length),
         (first, "") => (number(first)?, length),
         (first, last) => {
-            let (first, last) = (number(first)?, number(last)?);
+            let first = number(first)?;
+            let last = number(last)?;
             if first > last {
                 return None;
             }

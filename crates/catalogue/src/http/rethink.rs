@@ -182,7 +182,8 @@ impl Context {
     fn list(&self, site: &Site, kind: Kind, conditions: &Conditions) -> Response {
         let Ok(_permit) = site.conditional_lists.try_acquire() else { return busy(true) };
         let until = Instant::now() + site.config.timeouts.store;
-        let (mut met, mut after) = (Vec::new(), None);
+        let mut met = Vec::new();
+        let mut after = None;
         loop {
             let batch = site.index.candidates(kind, after.as_deref(), BATCH);
             let Some(last) = batch.last() else { break };

@@ -79,7 +79,8 @@ impl Tls {
         }
         let secret = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(pem(key, "private key"))?;
         let unusable = |source| {
-            let (certificate, key) = (certificate.to_owned(), key.to_owned());
+            let certificate = certificate.to_owned();
+            let key = key.to_owned();
             TlsError::Unusable { certificate, key, source }
         };
         let provider = Arc::new(aws_lc_rs::default_provider());

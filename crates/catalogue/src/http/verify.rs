@@ -152,7 +152,8 @@ fn verify_all(queue: &Receiver<Task>, states: &Mutex<HashMap<Digest, State>>) {
 
 /// Whether the content of a file has the digest. A file that cannot be read is damaged.
 fn is_sound(file: &BodyFile, digest: &Digest) -> bool {
-    let (mut hasher, mut offset) = (Hasher::default(), 0);
+    let mut hasher = Hasher::default();
+    let mut offset = 0;
     let mut buffer = vec![0; BUFFER];
     loop {
         match file.file().read_at(&mut buffer, offset) {

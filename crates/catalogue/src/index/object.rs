@@ -180,7 +180,8 @@ pub(super) fn build_all(objects: Vec<(Key, ObjectBuilder)>) -> (Vec<Object>, Vec
     let build = |part: Vec<(Key, ObjectBuilder)>| -> Vec<(Object, Option<Prepared>)> {
         part.into_iter().map(|(key, builder)| builder.finish(key)).collect()
     };
-    let (mut built, mut prepared) = (Vec::new(), Vec::new());
+    let mut built = Vec::new();
+    let mut prepared = Vec::new();
     thread::scope(|scope| {
         let workers: Vec<_> =
             parts.into_iter().map(|part| scope.spawn(move || build(part))).collect();

@@ -57,7 +57,8 @@ fn a_yanked_version_is_kept_and_not_the_newest() {
     for (version, text) in [("1.0.0", r#"{"v":1}"#), ("2.0.0", r#"{"v":2}"#)] {
         store.publish(&draft("service/a", version, text), None, NOW).unwrap();
     }
-    let (key, two) = ("service/a".parse().unwrap(), "2.0.0".parse().unwrap());
+    let key = "service/a".parse().unwrap();
+    let two = "2.0.0".parse().unwrap();
     let index = Index::load(&store, Options::default()).unwrap();
     store.yank(&key, &two, true, None, NOW).unwrap();
     index.catch_up(&store).unwrap();

@@ -37,7 +37,8 @@ pub fn signed_digest(
     descriptor: &Digest,
     package: Option<&Package>,
 ) -> Digest {
-    let (key, version) = (key.to_string(), version.to_string());
+    let key = key.to_string();
+    let version = version.to_string();
     let package = package.map_or([0; 32], |package| package.digest);
     sha256(&[key.as_bytes(), &[0], version.as_bytes(), &[0], descriptor, &package])
 }

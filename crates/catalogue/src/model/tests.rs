@@ -134,7 +134,8 @@ fn a_descriptor_is_a_single_well_formed_object() {
 #[test]
 fn a_descriptor_has_at_most_64_levels() {
     let nested = |levels: usize| {
-        let (open, close) = ("[".repeat(levels - 1), "]".repeat(levels - 1));
+        let open = "[".repeat(levels - 1);
+        let close = "]".repeat(levels - 1);
         format!("{{\"a\":{open}{close}}}")
     };
     assert_eq!(draft(&nested(MAX_LEVELS)).check(), Ok(()));

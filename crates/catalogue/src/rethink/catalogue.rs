@@ -131,7 +131,9 @@ impl Catalogue {
         let Some(table) = self.objects.get(&kind) else { return Vec::new() };
         let candidate = |name: &Arc<str>| {
             let Shown { descriptor, class, .. } = table.entries.get(name)?;
-            let (name, descriptor, class) = (name.clone(), descriptor.clone(), class.clone());
+            let name = name.clone();
+            let descriptor = descriptor.clone();
+            let class = class.clone();
             Some(Candidate { name, kind, descriptor, class })
         };
         table.names_after(after).take(limit).filter_map(candidate).collect()

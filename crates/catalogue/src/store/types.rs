@@ -44,7 +44,8 @@ impl Blob {
     /// # Errors
     /// The file cannot be read.
     pub fn digest(self) -> io::Result<(Digest, u64)> {
-        let (mut hasher, mut length) = (Hasher::default(), 0);
+        let mut hasher = Hasher::default();
+        let mut length = 0;
         match self {
             Self::Bytes(bytes) => {
                 hasher.update(&bytes);

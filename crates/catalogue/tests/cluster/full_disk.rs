@@ -110,7 +110,8 @@ fn a_node_with_a_full_disk_answers_and_catches_up() {
 /// The child: `disk` is the tmpfs.
 fn fill_a_node(disk: &Path) {
     let engine = Engine::start_as(Setup::single());
-    let (elsewhere, options) = (tempfile::tempdir().unwrap(), engine.options(NAME));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let options = engine.options(NAME);
     let a = open(&elsewhere.path().join("a"), &options);
     let b = open(&disk.join("b"), &options);
     let first = draft_with(&a, "hyperty/first", "1.0.0", b"code");

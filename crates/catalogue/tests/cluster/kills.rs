@@ -32,7 +32,8 @@ fn publish_for_ever(folder: &Path) {
     let node: usize = get(NODE).parse().unwrap();
     thread::scope(|scope| {
         for publisher in 0..PUBLISHERS[node] {
-            let (store, name) = (&store, format!("{node}-{}-{publisher}", get(RUN)));
+            let store = &store;
+            let name = format!("{node}-{}-{publisher}", get(RUN));
             scope.spawn(move || publish(store, &name));
         }
     });

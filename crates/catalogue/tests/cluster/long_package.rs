@@ -17,7 +17,9 @@ const PIECE: usize = 1 << 20;
 
 fn digest_of(blob: Blob) -> (Digest, u64) {
     let Blob::File(mut file, _) = blob else { panic!("it is in memory") };
-    let (mut hash, mut length, mut piece) = (Hasher::default(), 0, vec![0; PIECE]);
+    let mut hash = Hasher::default();
+    let mut length = 0;
+    let mut piece = vec![0; PIECE];
     loop {
         let count = file.read(&mut piece).unwrap();
         if count == 0 {

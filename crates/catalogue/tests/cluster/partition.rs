@@ -123,7 +123,8 @@ fn cut(scene: &Scene, stores: &[ClusterStore], counts: &[Counts], alone: usize, 
     let lag = || stores[alone].lag().unwrap();
     until("the node says that it is behind", || lag().fault.is_some());
     eprintln!("host {alone} is cut off: {:?}", lag());
-    let (published, revision) = (counts[alone].published(), stores[alone].revision().unwrap());
+    let published = counts[alone].published();
+    let revision = stores[alone].revision().unwrap();
     for host in others {
         counts[host].await_published();
         assert!(stores[host].revision().unwrap() > revision);
@@ -158,7 +159,8 @@ fn a_partition_loses_nothing_and_publishes_nothing_twice() {
     thread::scope(|scope| {
         for (host, (store, counts)) in stores.iter().zip(&counts).enumerate() {
             for (publisher, count) in counts.0.iter().enumerate() {
-                let (acknowledged, is_over) = (&acknowledged, &is_over);
+                let acknowledged = &acknowledged;
+                let is_over = &is_over;
                 scope.spawn(move || {
                     let name = format!("{host}-{publisher}");
                     load::publish(store, &name, |told| {

@@ -141,7 +141,8 @@ impl Nodes {
 
     /// Makes `work` run on several threads until it was called often enough on each, also after `change`.
     fn read_during(work: impl Fn() + Sync, change: impl FnOnce()) {
-        let (done, count) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let done = AtomicBool::new(false);
+        let count = AtomicUsize::new(0);
         thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -10,7 +10,8 @@ const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 /// A server with a version, a yanked version, a package of code and a picture; the paths of the packages.
 fn server() -> (Server, [String; 2]) {
     let server = Server::start();
-    let (code, picture) = (b"function f() { return 1; }\n".repeat(1000), noise(3_000_000));
+    let code = b"function f() { return 1; }\n".repeat(1000);
+    let picture = noise(3_000_000);
     server.publish(&draft("hyperty/a", "1.0.0", r#"{ "v": 1 }"#));
     server.publish(&draft("hyperty/a", "1.1.0", r#"{ "v": 2 }"#));
     server.yank("hyperty/a", "1.1.0");

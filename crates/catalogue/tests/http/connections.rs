@@ -100,7 +100,8 @@ fn head_has_the_fields_of_get_and_no_body() {
         "/page.css",
         "/.well-known/",
     ] {
-        let (get, head) = (server.get(path), server.ask("HEAD", path, ""));
+        let get = server.get(path);
+        let head = server.ask("HEAD", path, "");
         assert_eq!((get.status, head.body.len()), (head.status, 0), "{path}");
         for field in ["content-length", "content-type", "etag", "cache-control"] {
             assert_eq!(get.field(field), head.field(field), "{path} {field}");

@@ -21,7 +21,8 @@ fn lists_searches_and_shows_objects() {
     server.publish(&draft("hyperty/Connector", "2.0.0", "{}"));
     server.yank("hyperty/Connector", "2.0.0");
 
-    let (mut path, mut seen) = ("/".to_owned(), 0);
+    let mut path = "/".to_owned();
+    let mut seen = 0;
     loop {
         let page = server.get(&path);
         assert_eq!(
@@ -41,7 +42,8 @@ fn lists_searches_and_shows_objects() {
     assert!(only.text().contains("Connector") && !only.text().contains("s000"));
 
     let object = server.get("/objects/hyperty/Connector");
-    let (descriptor, package) = (digest_text(&signed.digest()), digest_text(&sha256(&[b"code"])));
+    let descriptor = digest_text(&signed.digest());
+    let package = digest_text(&sha256(&[b"code"]));
     for part in [
         "Version 1.0.0",
         "connects things",

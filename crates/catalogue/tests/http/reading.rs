@@ -186,7 +186,8 @@ fn lists_and_searches_are_paged() {
         ("/v1/search?q=%22%20OR%20*", 0),
         ("/v1/search?q=", 0),
     ] {
-        let (mut path, mut names) = (first.to_owned(), Vec::new());
+        let mut path = first.to_owned();
+        let mut names = Vec::new();
         loop {
             let page = server.get(&path).json();
             let items = page["items"].as_array().unwrap();
@@ -275,7 +276,8 @@ fn objects_that_are_not_open_are_not_served() {
 
 /// The text of every page of a list, up to the one without `next`.
 fn pages(server: &Server, first: &str) -> Vec<String> {
-    let (mut pages, mut target) = (Vec::new(), first.to_owned());
+    let mut pages = Vec::new();
+    let mut target = first.to_owned();
     loop {
         let answer = server.get(&target);
         pages.push(answer.text().to_owned());

@@ -26,7 +26,9 @@ fn ask(server: &Server, path: &str, host: &str, fields: &str) -> Answer {
 /// Sends a recorded request.
 fn replay(server: &Server, exchange: &Value) -> Answer {
     let text = |name: &str| exchange[name].as_str().unwrap_or_default();
-    let (method, path, host) = (text("method"), text("path"), text("request_host"));
+    let method = text("method");
+    let path = text("path");
+    let host = text("request_host");
     let body = text("request_body");
     let fields = match method {
         "GET" => String::new(),
@@ -75,7 +77,8 @@ fn recorded(name: &str) -> Vec<Value> {
 fn every_recorded_exchange_has_the_same_answer() {
     let server = Server::start();
     server.import(&folder("objects"));
-    let (mut same, mut others) = (0, 0);
+    let mut same = 0;
+    let mut others = 0;
     for mut exchange in recorded("exchanges.jsonl") {
         let answer = replay(&server, &exchange);
         if answer.status == 200 {
@@ -100,7 +103,8 @@ fn every_recorded_post_has_the_same_answer() {
     let server = Server::start();
     server.import(&folder("objects"));
     let exchanges = recorded("exchanges-post.jsonl");
-    let (mut same, mut posts) = (0, 0);
+    let mut same = 0;
+    let mut posts = 0;
     for exchange in &exchanges {
         let answer = replay(&server, exchange);
         posts += usize::from(exchange["method"] == "POST");
@@ -223,7 +227,8 @@ fn a_package_is_the_same_from_the_store_and_from_the_cache() {
     let mut longest = 0;
     for name in names.as_array().unwrap() {
         let path = format!("/.well-known/sourcepackage/{}", name.as_str().unwrap());
-        let (first, second) = (server.get(&path), server.get(&path));
+        let first = server.get(&path);
+        let second = server.get(&path);
         assert_eq!((first.status, &first.body), (200, &second.body), "{path}");
         assert_eq!(first.field("etag"), second.field("etag"));
         let known = format!("If-None-Match: {}\r\n", first.field("etag").unwrap());

@@ -77,7 +77,8 @@ impl Server {
     }
 
     pub fn yank(&self, key: &str, version: &str) {
-        let (key, version) = (key.parse().unwrap(), version.parse().unwrap());
+        let key = key.parse().unwrap();
+        let version = version.parse().unwrap();
         self.store.yank(&key, &version, true, None, NOW).unwrap();
         self.site.index().catch_up(&*self.store).unwrap();
     }

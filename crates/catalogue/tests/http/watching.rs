@@ -124,10 +124,8 @@ fn an_idle_watch_gets_the_current_revision() {
 #[test]
 fn watches_are_limited_and_invalid_ones_refused() {
     // Of two connections, one may be a watch.
-    let (one_watch, two_connections) = (
-        Config { watches: 1, ..Config::default() },
-        Config { connections: 2, ..Config::default() },
-    );
+    let one_watch = Config { watches: 1, ..Config::default() };
+    let two_connections = Config { connections: 2, ..Config::default() };
     for config in [one_watch, two_connections] {
         let server = Server::start_with(config, Options::default());
         server.get("/v1/watch?after=7").assert_problem(404);

@@ -105,7 +105,8 @@ fn reads_the_hash_trees_of_schema_2() {
 /// A released schema is never changed in place: a new database has the schema of the fixture.
 #[test]
 fn the_newest_schema_equals_that_of_the_fixture() {
-    let (fresh, fixture) = (tempfile::tempdir().unwrap(), restore(CATALOGUE_2));
+    let fresh = tempfile::tempdir().unwrap();
+    let fixture = restore(CATALOGUE_2);
     drop(EmbeddedStore::open(fresh.path()).unwrap());
     assert_eq!(schema(fresh.path()), schema(fixture.path()));
 }

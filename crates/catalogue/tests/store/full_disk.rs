@@ -36,7 +36,8 @@ fn peak_usage(disk: FaultFs) -> usize {
 fn reports_a_full_disk_and_loses_nothing() {
     let disk = FaultFs::register("catalogue-full").unwrap();
     let peak = peak_usage(disk);
-    let (mut refused, step) = (0, if in_full() { 509 } else { 4093 });
+    let mut refused = 0;
+    let step = if in_full() { 509 } else { 4093 };
     for space in (0..peak * 3 / 2).step_by(step) {
         let when = format!("{space} bytes");
         disk.wipe();

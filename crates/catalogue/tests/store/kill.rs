@@ -182,7 +182,10 @@ fn a_killed_process_loses_nothing_acknowledged() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (random >> 33) % bound
     };
-    let (mut next, mut within, mut checked, mut round) = (0, 0, 0, 0);
+    let mut next = 0;
+    let mut within = 0;
+    let mut checked = 0;
+    let mut round = 0;
     let mut duration = Duration::from_millis(5);
     while round < kills || (within < min_within && round < max_kills) {
         round += 1;

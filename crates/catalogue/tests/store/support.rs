@@ -182,7 +182,8 @@ impl Files for Faulty {
     }
 
     fn begin_many(&self, folder: &Path) -> io::Result<SyncAll> {
-        let (disk, folder) = (self.0, name(folder).to_owned());
+        let disk = self.0;
+        let folder = name(folder).to_owned();
         Ok(Box::new(move || disk.sync_below(&folder)))
     }
 

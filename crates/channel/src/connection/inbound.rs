@@ -49,7 +49,8 @@ impl Connection {
             Framing::Auto => 0,
             Framing::Block(length) => u64::from(length),
         };
-        let (min, max) = (u64::from(*WIRE_VERSIONS.start()), u64::from(*WIRE_VERSIONS.end()));
+        let min = u64::from(*WIRE_VERSIONS.start());
+        let max = u64::from(*WIRE_VERSIONS.end());
         put_control(&mut self.tls, &Frame::Hello { min, max, block });
         self.mux.push_event(Event::Connected);
     }
@@ -105,8 +106,8 @@ impl Connection {
         if !self.client && self.tls.framing() == Framing::Auto {
             self.tls.set_framing(framing);
         }
-        let (lowest, highest) =
-            (u64::from(*WIRE_VERSIONS.start()), u64::from(*WIRE_VERSIONS.end()));
+        let lowest = u64::from(*WIRE_VERSIONS.start());
+        let highest = u64::from(*WIRE_VERSIONS.end());
         if min > max || max < lowest || min > highest {
             return Err(Error::Version { min, max });
         }

@@ -136,7 +136,8 @@ pub(crate) fn put(
     (key, counters): (&Secret, Counters),
     endorsements: &[Tag],
 ) {
-    let (arrived, left) = (arrived.halves(), left.halves());
+    let arrived = arrived.halves();
+    let left = left.halves();
     let pairs = (0u8..).zip(arrived.iter().zip(&left)).filter(|(_, (one, other))| one != other);
     let changed: Vec<Changed> = pairs
         .map(|(context, (arrived, left))| Changed { context, arrived: *arrived, left: *left })
@@ -239,7 +240,8 @@ pub(crate) fn walk(path: &Path, own: &Digests, audits: &[Audit]) -> Result<(), C
     let mut digests = own.halves();
     for audit in audits.iter().rev() {
         for one in &audit.changed {
-            let (hop, context) = (audit.hop, one.context);
+            let hop = audit.hop;
+            let context = one.context;
             if path.right(context, hop) != Right::Write {
                 return Err(ContextError::NoRight { hop, context, what: "change records" });
             }

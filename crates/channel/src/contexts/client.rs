@@ -150,7 +150,8 @@ impl ClientHandshake {
         let classes = Classes::new(&self.path);
         let aes = is_aes(&self.tls)?;
         // It checks the protocol and the server's key; nothing leaves before.
-        let (peer, resumed) = (self.tls.peer()?, self.tls.is_resumed());
+        let peer = self.tls.peer()?;
+        let resumed = self.tls.is_resumed();
         put_records(out, &self.held, false)?;
         put_ready(out, 0, &secret.ready(Direction::ToServer, &th2), &[]);
         let mut hops = Vec::new();
@@ -161,7 +162,8 @@ impl ClientHandshake {
             hops.push(HopSecrets { a, z: None });
         }
         let keys = EndpointKeys { path: self.path, classes, secret, th2, aes, hops };
-        let (keys, tail) = (Arc::new(keys), Tail::new(self.tls));
+        let keys = Arc::new(keys);
+        let tail = Tail::new(self.tls);
         Ok(Bound { keys, peer, resumed, exporter, tail })
     }
 }

@@ -203,7 +203,8 @@ impl PathConnection {
     ) -> Result<(), ContextError> {
         let sender = Sender::new(bound.keys.clone(), sends);
         let receiver = Receiver::new(bound.keys.clone(), sends.reverse());
-        let (peer, resumed) = (bound.peer, bound.resumed);
+        let peer = bound.peer;
+        let resumed = bound.resumed;
         self.events.push_back(PathEvent::Bound { peer, resumed });
         self.stage = Stage::Open(Box::new(Open {
             bound,

@@ -242,7 +242,8 @@ impl Flow {
     ) -> Result<(Action, Option<(Digest, usize)>), ContextError> {
         let Head { context: number, origin, end, .. } = view.head;
         let context = &mut self.contexts[usize::from(number)];
-        let (slots, pad) = (context.slots, context.layout.pad);
+        let slots = context.slots;
+        let pad = context.layout.pad;
         let Some(keys) = context.keys(&self.secrets, number, self.direction) else {
             return Ok((Action::Pass, None));
         };

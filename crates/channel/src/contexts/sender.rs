@@ -326,7 +326,8 @@ impl Sender {
     fn endorse(&mut self, counters: Counters, request: &[Digest]) -> Vec<Tag> {
         let Self { answers, keys, .. } = self;
         let endorse = |(secrets, (answer, request)): (&HopSecrets, (&mut Digest, &Digest))| {
-            let (answer, key) = (std::mem::take(answer), secrets.endorse(&keys.th2)?);
+            let answer = std::mem::take(answer);
+            let key = secrets.endorse(&keys.th2)?;
             Some(audit::endorsement(&key, counters, request, &answer))
         };
         // Only a server has answers to endorse, and it has every z.

@@ -168,7 +168,8 @@ impl Second {
     fn finish(self, tickets: &mut Vec<u8>) -> Result<Bound, ContextError> {
         put_records(tickets, &self.held, false)?;
         let exporter = self.tls.exporter()?;
-        let (peer, resumed) = (self.tls.peer()?, self.tls.is_resumed());
+        let peer = self.tls.peer()?;
+        let resumed = self.tls.is_resumed();
         Ok(Bound { keys: self.keys, peer, resumed, exporter, tail: Tail::new(self.tls) })
     }
 }

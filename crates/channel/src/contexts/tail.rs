@@ -36,14 +36,16 @@ struct TailKeys {
 impl Tail {
     /// From a complete handshake.
     pub(crate) fn new(tls: Handshake) -> Self {
-        let (unused, message) = (Some(Box::new(tls)), Vec::new());
+        let unused = Some(Box::new(tls));
+        let message = Vec::new();
         Self { unused, keys: None, message, tickets: 0, closed: false }
     }
 
     fn keys(&mut self) -> Result<&mut TailKeys, Error> {
         if let Some(tls) = self.unused.take() {
             let Established { keys: tls, seal, open, .. } = tls.finish()?;
-            let (seal, open) = (RecordKey::new(seal)?, RecordKey::new(open)?);
+            let seal = RecordKey::new(seal)?;
+            let open = RecordKey::new(open)?;
             self.keys = Some(Box::new(TailKeys { tls, seal, open }));
         }
         self.keys.as_deref_mut().ok_or(Error::Internal("no keys of TLS"))

@@ -56,7 +56,8 @@ fn bulk_writers_that_wait_for_writable_events_get_equal_shares() {
         pair.run();
         ids.iter().for_each(|(_, theirs)| drop(pair.server.read_all(*theirs)));
     }
-    let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+    let least = sent.iter().min().unwrap();
+    let most = sent.iter().max().unwrap();
     assert!(*least > 200 << 10 && most - least <= 64 << 10, "{sent:?}");
 }
 

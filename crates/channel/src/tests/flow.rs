@@ -233,7 +233,8 @@ fn bulk_streams_get_similar_shares() {
         }
         pair.run();
     }
-    let (least, most) = (sent.iter().min().unwrap(), sent.iter().max().unwrap());
+    let least = sent.iter().min().unwrap();
+    let most = sent.iter().max().unwrap();
     assert!(*least > 1 << 20 && most - least < most / 2, "{sent:?}");
 }
 

@@ -117,7 +117,8 @@ fn the_server_sends_no_record_before_hello() {
 
 #[test]
 fn a_server_without_a_common_version_closes_with_that_code() {
-    let (endpoints, now) = (Endpoints::new(), Instant::now());
+    let endpoints = Endpoints::new();
+    let now = Instant::now();
     let expected = Some(endpoints.server_key.identity());
     let mut client =
         Connection::client(&endpoints.client, expected, Options::default(), now).unwrap();

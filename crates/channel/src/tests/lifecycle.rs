@@ -125,13 +125,15 @@ fn a_ticket_resumes_only_with_its_own_peer_and_key() {
 
 #[test]
 fn a_ticket_is_not_accepted_by_another_server() {
-    let (endpoints, impostor) = (Endpoints::new(), Endpoints::new());
+    let endpoints = Endpoints::new();
+    let impostor = Endpoints::new();
     endpoints.pair(Options::default(), Options::default()).connect();
     let mut pair = endpoints.pair(Options::default(), Options::default());
     let server = Connection::server(&impostor.server, Options::default(), pair.now).unwrap();
     pair.server.connection = server;
     pair.run();
-    let (expected, presented) = (endpoints.server_key.identity(), impostor.server_key.identity());
+    let expected = endpoints.server_key.identity();
+    let presented = impostor.server_key.identity();
     assert_eq!(pair.client.error, Some(Error::WrongPeer { expected, presented }));
 }
 
@@ -144,7 +146,8 @@ fn a_resumed_connection_carries_messages_and_exports() {
     assert!(pair.server.connection.resumed());
     let ids = pair.open(Class::Bulk);
     pair.transfer(ids, &[vec![7; 100_000], vec![]]);
-    let (mut ours, mut theirs) = ([0; 32], [0; 32]);
+    let mut ours = [0; 32];
+    let mut theirs = [0; 32];
     pair.client.connection.export("EXPORTER-x", b"", &mut ours).unwrap();
     pair.server.connection.export("EXPORTER-x", b"", &mut theirs).unwrap();
     assert_eq!(ours, theirs);

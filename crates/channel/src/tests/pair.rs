@@ -105,7 +105,8 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     pub(super) fn new() -> Self {
-        let (client_key, server_key) = (key(), key());
+        let client_key = key();
+        let server_key = key();
         Self {
             client: ClientConfig::new(&client_key).unwrap(),
             server: ServerConfig::new(&server_key).unwrap(),
@@ -158,7 +159,8 @@ impl Pair {
 
     /// Both ends send their pending bytes; true if there were any.
     pub(super) fn send(&mut self) -> bool {
-        let (now, arrival) = (self.now, self.now + self.delay);
+        let now = self.now;
+        let arrival = self.now + self.delay;
         let bytes = [&mut self.client, &mut self.server].map(|end| end.transmit(now));
         for (to, bytes) in [&mut self.server, &mut self.client].into_iter().zip(&bytes) {
             let pieces = bytes.chunks(self.piece);

@@ -30,7 +30,9 @@ pub(super) fn take(tls: &mut Tls) -> Vec<u8> {
 /// The application data in `bytes`, and whether they end with a close.
 pub(super) fn receive_all(tls: &mut Tls, bytes: &[u8]) -> Result<(Vec<u8>, bool), Error> {
     let mut bytes = bytes.to_vec();
-    let (mut rest, mut data, mut closed) = (bytes.as_mut_slice(), Vec::new(), false);
+    let mut rest = bytes.as_mut_slice();
+    let mut data = Vec::new();
+    let mut closed = false;
     while let Some(length) = crate::record::length(rest)? {
         let (record, tail) = rest.split_at_mut(length);
         match tls.receive(record)? {
@@ -62,7 +64,8 @@ pub(super) struct Raw {
 impl Raw {
     /// After the TLS handshake, before HELLO.
     pub(super) fn silent(options: Options) -> Self {
-        let (endpoints, now) = (Endpoints::new(), Instant::now());
+        let endpoints = Endpoints::new();
+        let now = Instant::now();
         let mut tls =
             Tls::client(&endpoints.client, Some(endpoints.server_key.identity())).unwrap();
         let mut server = Connection::server(&endpoints.server, options, now).unwrap();

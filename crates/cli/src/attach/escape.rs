@@ -80,7 +80,8 @@ impl Escape {
 impl Filter {
     /// The bytes of `typed` for the service, and the actions in order. Nothing follows [`Action::Leave`].
     pub(super) fn take(&mut self, typed: &[u8]) -> (Vec<u8>, Vec<Action>) {
-        let (mut bytes, mut actions) = (Vec::with_capacity(typed.len() + 1), Vec::new());
+        let mut bytes = Vec::with_capacity(typed.len() + 1);
+        let mut actions = Vec::new();
         for byte in typed {
             let after = match byte {
                 b'\r' | b'\n' => Position::Beginning,
@@ -125,7 +126,8 @@ mod tests {
 
     fn typed(parts: &[&str]) -> (String, Vec<Action>) {
         let mut filter = Escape::default().filter().unwrap();
-        let (mut text, mut actions) = (Vec::new(), Vec::new());
+        let mut text = Vec::new();
+        let mut actions = Vec::new();
         for part in parts {
             let (bytes, asked) = filter.take(part.as_bytes());
             text.extend(bytes);

@@ -78,7 +78,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let registration = Registration::new(client.identity(), connection.peer(), &SystemRandom);
     let registration = registration.map_err(Failure::local)?;
     let decider = Arc::new(Decider { client: client.clone(), policy, terminal });
-    let (open, decisions) = (HashMap::new(), JoinSet::new());
+    let open = HashMap::new();
+    let decisions = JoinSet::new();
     let entity = Entity { decider, registration, send, open, decisions, invalid: 0 };
     let failure = entity.serve(receive, &arguments.at).await;
     mediated::close(&client, &connection).await;

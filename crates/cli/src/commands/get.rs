@@ -122,7 +122,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
 impl Download<'_> {
     /// Tries until all is there. A node that was lost is tried again.
     async fn run(&self, report: &Report) -> Outcome {
-        let (mut pause, mut last) = (PAUSE.0, (Instant::now(), 0));
+        let mut pause = PAUSE.0;
+        let mut last = (Instant::now(), 0);
         loop {
             let error = match self.attempt(report).await {
                 Ok(Ended::Complete(path, got)) => {

@@ -69,7 +69,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         // Keyboard and pointer work here while the node is unreachable; lines of --events wait.
         events.source.take_if(|source| matches!(source, Source::Screen(_)));
         let pause = backoff.pause_after(start.elapsed());
-        let (text, seconds) = (plain(failure.text()), pause.as_secs());
+        let text = plain(failure.text());
+        let seconds = pause.as_secs();
         note(format_args!("levada: {text}; trying again in {seconds} s"));
         tokio::select! {
             () = sleep(pause) => {}

@@ -58,7 +58,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
 
 /// The limits of an invitation for a name that is pinned already: it is not bound to that identity.
 fn pinned_note(answer: &Value, name: Option<&str>) -> Option<String> {
-    let (identity, name) = (answer["pinned"].as_str()?, name?);
+    let identity = answer["pinned"].as_str()?;
+    let name = name?;
     Some(format!(
         "note: {name} is {identity} here already, and stays so: any other identity that uses this \
          invitation gets its rights, but not this name; for another person, give another --name"

@@ -101,7 +101,8 @@ mod tests {
 
     /// A capability of `key` that may be started nine times until `expires`.
     fn capability(key: &SecretKey, expires: UnixTime) -> Capability {
-        let (identity, rights) = (key.identity(), Rights::ALL);
+        let identity = key.identity();
+        let rights = Rights::ALL;
         let body =
             LinkBody { identity, rights, expires, uses: 9, max_run: None, params: Params::new() };
         let node = Identity::from_bytes([8; 32]);

@@ -48,7 +48,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     if !services.is_empty() {
         let open: Vec<&Service> =
             offered.iter().filter(|one| joined.services.contains(&one.name)).collect();
-        let (list, hint) = (services.join(", "), hint(&joined.name, &open));
+        let list = services.join(", ");
+        let hint = hint(&joined.name, &open);
         output::note(format_args!("Open to you: {list}. Try it:  {hint}"));
     }
     output::data(name)?;
@@ -58,7 +59,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
 /// The difference between the nickname and what the user may expect: the nickname until now, or the name that the
 /// node has chosen, unless the user has chosen the nickname.
 fn name_note(joined: &Joined, is_chosen: bool) -> Option<String> {
-    let (name, own) = (plain(&joined.name), plain(&joined.own_name));
+    let name = plain(&joined.name);
+    let own = plain(&joined.own_name);
     if let Some(before) = &joined.renamed_from {
         return Some(format!("note: it was known here as {} until now", plain(before)));
     }

@@ -171,7 +171,8 @@ fn explain(listing: &Listing, unasked: usize) {
     }
     for node in listing.nodes.iter().filter(|node| !node.away) {
         if let Some(trouble) = &node.trouble {
-            let (name, trouble) = (plain(&node.name), plain(trouble));
+            let name = plain(&node.name);
+            let trouble = plain(trouble);
             output::note(format_args!("note: `{name}` did not answer: {trouble}"));
         }
     }
@@ -199,7 +200,8 @@ fn conflicts(nodes: &[Listed]) -> Vec<String> {
         if claims.len() > MAX_KEYS {
             keys.push(format!("{} more", claims.len() - MAX_KEYS));
         }
-        let (name, keys) = (plain(name), keys.join(", "));
+        let name = plain(name);
+        let keys = keys.join(", ");
         match pin(&name) {
             Some(pin) => format!(
                 "conflict: `{name}` stands for {} here; nothing was sent to {keys}, which also announce it",

@@ -150,7 +150,8 @@ fn forget(known: &Known, name: &str) -> Outcome {
     if !known.forget(name)? {
         return Err(unknown(name));
     }
-    let (name, identity) = (plain(name), pin.identity);
+    let name = plain(name);
+    let identity = pin.identity;
     output::note(format_args!("`{name}` no longer stands for {identity}."));
     Ok(0)
 }

@@ -46,7 +46,8 @@ enum Target {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let (home, what) = (Home::open()?, arguments.what);
+    let home = Home::open()?;
+    let what = arguments.what;
     match target(&home, &what)? {
         Target::Capability => revoke(&home, &what).await,
         Target::Id => revoke_id(&home, what).await,
@@ -151,6 +152,7 @@ fn row(remaining: &Value) -> Vec<String> {
     };
     let can_start = if remaining["can_start"] == true { "yes" } else { "no" };
     let running = remaining["running"].to_string();
-    let (id, service) = (short(text("id"), ID_DIGITS), text("service"));
+    let id = short(text("id"), ID_DIGITS);
+    let service = text("service");
     vec![id, service, running, can_start.into(), person("requester"), person("holder")]
 }

@@ -126,7 +126,8 @@ enum Placement {
 /// configured log level.
 pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     let home = Home::open()?;
-    let (json, foreground) = (arguments.json, arguments.foreground);
+    let json = arguments.json;
+    let foreground = arguments.foreground;
     let time = format_duration(arguments.expires);
     let mut request = request(arguments)?;
     let udp = request.settings.udp.is_some();

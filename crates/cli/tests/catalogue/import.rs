@@ -11,7 +11,8 @@ use crate::support::{Home, eventually};
 
 #[test]
 fn an_imported_folder_is_exported_unchanged() {
-    let (home, other) = (Home::new(), Home::new());
+    let home = Home::new();
+    let other = Home::new();
     let ran = home.args(["catalogue", "import", RETHINK]);
     assert!(ran.stderr.contains("skipped") && ran.stderr.contains("BadJson"), "{}", ran.stderr);
     assert_eq!(ran.stdout, "");
@@ -39,7 +40,8 @@ fn an_imported_folder_is_exported_unchanged() {
 
 #[test]
 fn an_export_holds_every_version_and_can_be_imported() {
-    let (home, other) = (Home::new(), Home::new());
+    let home = Home::new();
+    let other = Home::new();
     for version in ["1.0.0", "1.1.0", "2.0.0"] {
         publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
     }
@@ -80,11 +82,13 @@ fn an_export_holds_every_version_and_can_be_imported() {
 
 #[test]
 fn a_running_node_imports_and_exports_for_its_owner() {
-    let (home, other) = (Home::new(), Home::new());
+    let home = Home::new();
+    let other = Home::new();
     for version in ["1.0.0", "1.1.0"] {
         publish(&home, &format!("hyperty/One@{version}"), &[]).ok();
     }
-    let (before, after) = (home.path().join("before"), home.path().join("after"));
+    let before = home.path().join("before");
+    let after = home.path().join("after");
     home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
     let node = serve(&other, "");
     let ran = other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]);
@@ -94,7 +98,8 @@ fn a_running_node_imports_and_exports_for_its_owner() {
     eventually("the index has it", || latest().contains("about One"));
     other.args(["catalogue".as_ref(), "export".as_ref(), after.as_os_str()]).ok();
     for folder in ["hyperty", "packages"] {
-        let (before, after) = (tree(&before.join(folder)), tree(&after.join(folder)));
+        let before = tree(&before.join(folder));
+        let after = tree(&after.join(folder));
         assert!(before.len() >= 2);
         assert!(before == after, "{before:?}, and not {after:?}");
     }
@@ -102,7 +107,8 @@ fn a_running_node_imports_and_exports_for_its_owner() {
 
 #[test]
 fn an_export_that_needs_several_batches_is_imported_unchanged() {
-    let (home, other) = (Home::new(), Home::new());
+    let home = Home::new();
+    let other = Home::new();
     publish(&home, "hyperty/Early@1.0.0", &[]).ok();
     home.run("catalogue yank hyperty/Early@1.0.0").ok();
     let source = home.path().join("source");
@@ -119,7 +125,8 @@ fn an_export_that_needs_several_batches_is_imported_unchanged() {
     let words = ["catalogue", "publish", "hyperty/Long@1.0.0", &descriptor, "--package", &package];
     home.args(words).ok();
     publish(&home, "hyperty/After@1.0.0", &[]).ok();
-    let (before, after) = (home.path().join("before"), home.path().join("after"));
+    let before = home.path().join("before");
+    let after = home.path().join("after");
     home.args(["catalogue".as_ref(), "export".as_ref(), before.as_os_str()]).ok();
     assert_eq!(order(&before).len(), 73);
     other.args(["catalogue".as_ref(), "import".as_ref(), before.as_os_str()]).ok();
@@ -260,7 +267,8 @@ pub fn tree(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
         let entry = entry.unwrap();
-        let (name, path) = (PathBuf::from(entry.file_name()), entry.path());
+        let name = PathBuf::from(entry.file_name());
+        let path = entry.path();
         if path.is_dir() {
             files.extend(tree(&path).into_iter().map(|(below, bytes)| (name.join(below), bytes)));
         } else if name == Path::new("version.json") {

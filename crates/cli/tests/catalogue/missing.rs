@@ -7,7 +7,8 @@ use crate::support::Home;
 fn a_reading_verb_makes_no_catalogue() {
     let home = Home::new();
     let target = home.path().join("exported");
-    let (export, import) = (target.display(), super::RETHINK);
+    let export = target.display();
+    let import = super::RETHINK;
     // Some objects of the folder are not valid.
     home.run(&format!("catalogue import {import} --dry-run")).fails(1, "would be: published 45");
     publish(&home, "hyperty/Connector@1.0.0", &["--dry-run"]).ok();

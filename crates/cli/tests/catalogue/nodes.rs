@@ -75,7 +75,8 @@ fn fails_at_last(code: i32, mut run: impl FnMut() -> Ran) -> String {
 
 #[test]
 fn reads_spread_over_the_nodes_and_go_on_when_one_is_stopped() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     let [one, two] = [hub(&homes[0], "one", ""), hub(&homes[1], "two", "")];
@@ -143,7 +144,9 @@ fn end(mut watcher: Child) {
 
 #[test]
 fn a_node_that_is_busy_is_passed_over_and_one_that_denies_is_not() {
-    let (source, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
+    let bob = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     let one = hub(&homes[0], "one", "[limits]\nsessions_per_requester = 1\n");
@@ -175,7 +178,8 @@ fn a_node_that_is_busy_is_passed_over_and_one_that_denies_is_not() {
 
 #[test]
 fn a_version_that_one_node_lacks_is_read_at_the_next_one() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     publish(&homes[1], "hyperty/acme.new@1.0.0", &[]).ok();
@@ -211,7 +215,8 @@ fn a_version_that_one_node_lacks_is_read_at_the_next_one() {
 
 #[test]
 fn a_package_that_breaks_off_is_resumed_at_the_next_node() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let code = noise(6, 3_000_000);
     let (descriptor, package) = files(&source, "acme.one", &code);
     source.args(["catalogue", "publish", OBJECT, &descriptor, "--package", &package]).ok();
@@ -243,7 +248,8 @@ fn a_package_that_breaks_off_is_resumed_at_the_next_node() {
 
 #[test]
 fn a_node_that_has_moved_is_found_if_no_other_answers() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     fs::write(homes[0].path().join("config.toml"), RULES).unwrap();
@@ -272,7 +278,8 @@ fn a_node_that_has_moved_is_found_if_no_other_answers() {
 
 #[test]
 fn a_node_that_hangs_is_given_up() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     let [one, two] = [hub(&homes[0], "one", ""), hub(&homes[1], "two", "")];
@@ -285,7 +292,8 @@ fn a_node_that_hangs_is_given_up() {
 
 #[test]
 fn a_watch_and_publications_go_on_at_the_next_node() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let folder = export(&source);
     let homes = [copy(&folder), copy(&folder)];
     let mut nodes = [("one", 0), ("two", 1)].map(|(name, at)| Some(hub(&homes[at], name, "")));
@@ -327,7 +335,8 @@ fn a_watch_and_publications_go_on_at_the_next_node() {
 
 #[test]
 fn services_use_the_next_node() {
-    let (source, alice) = (Home::new(), Home::new());
+    let source = Home::new();
+    let alice = Home::new();
     let code = noise(5, 1 << 20);
     let (descriptor, package) = files(&source, "acme.long", &code);
     let long = "hyperty/acme.long@1.0.0";

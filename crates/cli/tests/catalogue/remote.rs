@@ -28,7 +28,9 @@ fn hub<'a>(home: &'a Home, options: &str) -> Node<'a> {
 
 #[test]
 fn remote_rights_are_those_of_the_configuration_and_the_capability() {
-    let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
+    let bob = Home::new();
     let node = hub(&home, "");
     node.welcome(&alice, "hub");
     let at = ["--at", "hub/catalogue"];
@@ -68,7 +70,8 @@ fn remote_rights_are_those_of_the_configuration_and_the_capability() {
 
 #[test]
 fn watch_resumes_after_the_last_change_when_the_node_is_back() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let up = format!("--listen {}:5382", own_loopback());
     let start = || {
         let file = home.path().join("service.toml");
@@ -116,7 +119,8 @@ fn watch_resumes_after_the_last_change_when_the_node_is_back() {
 
 #[test]
 fn a_remote_watch_receives_changes() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = hub(&home, "");
     node.welcome(&alice, "hub");
     let words = "catalogue watch --type hyperty --json --at hub/catalogue --after 0";
@@ -136,7 +140,8 @@ fn a_remote_watch_receives_changes() {
 
 #[test]
 fn an_interrupted_package_download_is_resumed() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = hub(&home, "");
     node.welcome(&alice, "hub");
     let code: Vec<u8> = (0..5_000_000_u32).map(|at| (at % 251) as u8).collect();
@@ -170,7 +175,9 @@ fn an_interrupted_package_download_is_resumed() {
 
 #[test]
 fn ls_shows_nodes_of_the_network_and_of_catalogues() {
-    let (home, well, alice) = (Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let well = Home::new();
+    let alice = Home::new();
     let node = hub(&home, "--no-announce");
     node.welcome(&well, "hub");
     node.welcome(&alice, "hub");
@@ -202,7 +209,8 @@ fn ls_shows_nodes_of_the_network_and_of_catalogues() {
 
 #[test]
 fn catalogue_serve_has_an_encrypted_and_an_http_port() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     fs::write(home.path().join("config.toml"), "[catalogue]\nforwarded_host = true\n").unwrap();
     let node = serve(&home, "--name shelf");
     publish(&home, "hyperty/One@1.0.0", &[]).ok();
@@ -232,7 +240,8 @@ fn catalogue_serve_has_an_encrypted_and_an_http_port() {
 
 #[test]
 fn objects_altered_in_transit_are_rejected() {
-    let (home, reader) = (Home::new(), Home::new());
+    let home = Home::new();
+    let reader = Home::new();
     let node = serve(&home, "");
     publish(&home, "hyperty/One@1.0.0", &[]).ok();
     let path = "/v1/objects/hyperty/One/1.0.0";
@@ -277,8 +286,8 @@ fn altering_proxy(catalogue: String, changes: Vec<(String, String)>) -> String {
     let place = format!("http://{}", listener.local_addr().unwrap());
     thread::spawn(move || {
         for client in listener.incoming() {
-            let (mut client, mut server) =
-                (client.unwrap(), TcpStream::connect(&catalogue).unwrap());
+            let mut client = client.unwrap();
+            let mut server = TcpStream::connect(&catalogue).unwrap();
             let mut head = [0; 4096];
             let count = client.read(&mut head).unwrap();
             server.write_all(&head[..count]).unwrap();
@@ -296,7 +305,8 @@ fn altering_proxy(catalogue: String, changes: Vec<(String, String)>) -> String {
 
 #[test]
 fn a_terminal_shows_the_progress_of_a_download() {
-    let (home, alice) = (Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
     let node = hub(&home, "");
     node.welcome(&alice, "hub");
     let (descriptor, package) = files(&home, "long", &vec![b'x'; 30_000_000]);
@@ -312,7 +322,8 @@ fn a_terminal_shows_the_progress_of_a_download() {
         .env("TERM", "xterm")
         .spawn(inside)
         .unwrap();
-    let (mut screen, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut screen = Vec::new();
+    let mut buffer = [0; 4096];
     // The read fails when the process has ended.
     while let Ok(count @ 1..) = terminal.read(&mut buffer) {
         screen.extend_from_slice(&buffer[..count]);

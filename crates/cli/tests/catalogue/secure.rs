@@ -101,7 +101,8 @@ fn an_unusable_certificate_is_named_in_the_error() {
         ("key.pem", "key.pem", "key.pem has no certificate in PEM"),
         ("cert.pem", "old.pem", "old.pem cannot be used"),
     ] {
-        let (certificate, key) = (file(certificate), file(key));
+        let certificate = file(certificate);
+        let key = file(key);
         let words_of_it = ["--tls-cert", &certificate, "--tls-key", &key];
         let line = ["catalogue", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
         let ran: Ran = home.args([&line[..], &words_of_it].concat());

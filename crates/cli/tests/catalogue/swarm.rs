@@ -74,7 +74,9 @@ fn provides(home: &Home) -> bool {
 
 #[test]
 fn a_package_comes_from_its_providers_after_its_publisher_has_ended() {
-    let (home, reader, code) = (Home::new(), Home::new(), noise(1, LENGTH));
+    let home = Home::new();
+    let reader = Home::new();
+    let code = noise(1, LENGTH);
     let hub = hub(&home, &own_loopback());
     publish_and_leave(&hub, &code);
     let homes = [provider(&hub), provider(&hub), provider(&hub)];
@@ -108,7 +110,9 @@ fn a_package_comes_from_its_providers_after_its_publisher_has_ended() {
 
 #[test]
 fn providers_come_back_and_without_them_the_catalogue_sends_the_package() {
-    let (home, reader, code) = (Home::new(), Home::new(), noise(2, LENGTH));
+    let home = Home::new();
+    let reader = Home::new();
+    let code = noise(2, LENGTH);
     let address = own_loopback();
     let node = hub(&home, &address);
     publish_and_leave(&node, &code);
@@ -142,7 +146,9 @@ fn providers_come_back_and_without_them_the_catalogue_sends_the_package() {
 
 #[test]
 fn a_reader_for_whom_the_swarm_has_no_place_gets_the_package_from_the_catalogue() {
-    let (home, reader, code) = (Home::new(), Home::new(), noise(4, LENGTH));
+    let home = Home::new();
+    let reader = Home::new();
+    let code = noise(4, LENGTH);
     let address = own_loopback();
     let node = hub(&home, &address);
     publish_and_leave(&node, &code);
@@ -184,14 +190,17 @@ async fn admit(client: &Client, capability: &Capability, object: &str) -> Result
 
 #[tokio::test]
 async fn only_readers_of_a_package_are_admitted_and_only_themselves() {
-    let (home, alice, bob) = (Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let alice = Home::new();
+    let bob = Home::new();
     let node = hub(&home, &own_loopback());
     publish_and_leave(&node, &noise(3, 1 << 20));
     super::publish(&home, "hyperty/acme.short@1.0.0", &[]).ok();
     node.welcome(&alice, "hub");
     let client =
         |home: &Home| Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
-    let (alice, bob) = (client(&alice), client(&bob));
+    let alice = client(&alice);
+    let bob = client(&bob);
     let hub = alice.resolve("hub", |_| Verdict::Unasked).await.unwrap();
     let mut params = Params::new();
     let rules = ["read hyperty/acme.long", "read hyperty/acme.short"];

@@ -178,15 +178,19 @@ fn an_http_download_resumes_with_a_range_request() {
         json!({ "digest": digest, "length": code.len(), "mediaType": "text/javascript" });
     // The first answer is cut off in the middle. The second sends the requested range, or everything.
     for sends_parts in [true, false] {
-        let (blobs, heads) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-        let (asked, seen, code_there, meta) =
-            (blobs.clone(), heads.clone(), code.clone(), meta.clone());
+        let blobs = Arc::new(AtomicUsize::new(0));
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let asked = blobs.clone();
+        let seen = heads.clone();
+        let code_there = code.clone();
+        let meta = meta.clone();
         let address = start(move |request, out| {
             if !request.path.starts_with("/v1/blobs/") {
                 return one_version(request, out, &meta, b"{}");
             }
             seen.lock().unwrap().push(request.head.clone());
-            let (length, half) = (code_there.len(), code_there.len() / 2);
+            let length = code_there.len();
+            let half = code_there.len() / 2;
             if asked.fetch_add(1, Ordering::SeqCst) == 0 {
                 write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n")?;
                 return out.write_all(&code_there[..half]);
@@ -226,7 +230,8 @@ fn in_terminal(home: &Home, words: &[&str]) -> String {
         .env("LEVADA_HOME", home.path())
         .spawn(inside)
         .unwrap();
-    let (mut shown, mut part) = (Vec::new(), [0; 4096]);
+    let mut shown = Vec::new();
+    let mut part = [0; 4096];
     // Linux reports the end of the command as an error of the read (EIO).
     while let Ok(length @ 1..) = terminal.read(&mut part) {
         shown.extend_from_slice(&part[..length]);

@@ -26,7 +26,8 @@ impl Origin {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_page(folder.path());
-        let (address, at) = (format!("{}:8401", own_loopback()), folder.path().display());
+        let address = format!("{}:8401", own_loopback());
+        let at = folder.path().display();
         let text = format!(
             "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log;
             events {{}}

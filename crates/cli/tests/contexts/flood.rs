@@ -22,8 +22,10 @@ struct Flood {
 
 impl Flood {
     fn at(target: &str, count: usize) -> Self {
-        let (stop, closed) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let (stopped, counter) = (stop.clone(), closed.clone());
+        let stop = Arc::<AtomicBool>::default();
+        let closed = Arc::<AtomicUsize>::default();
+        let stopped = stop.clone();
+        let counter = closed.clone();
         let target: SocketAddrV4 = target.parse().unwrap();
         let from = SocketAddrV4::new(own_loopback().parse().unwrap(), 0);
         let thread = thread::spawn(move || {

@@ -28,7 +28,8 @@ fn a_progress_bar_is_one_line_also_for_a_long_name() {
         .spawn(inside)
         .unwrap();
     let watchdog = Watchdog::over(child.id());
-    let (mut shown, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut shown = Vec::new();
+    let mut buffer = [0; 4096];
     // A terminal whose processes have ended fails to read (EIO).
     while let Ok(length @ 1..) = terminal.read(&mut buffer) {
         shown.extend_from_slice(&buffer[..length]);

@@ -36,7 +36,8 @@ impl Hostile {
         let stop = Arc::new(AtomicBool::new(false));
         let calls: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
         let received: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-        let (called, read) = (calls.clone(), received.clone());
+        let called = calls.clone();
+        let read = received.clone();
         let called = move |_: TcpStream, from: SocketAddr| called.lock().unwrap().push(from);
         let read = move |mut caller: TcpStream, _: SocketAddr| {
             let mut first = vec![0; 16 * 1024];

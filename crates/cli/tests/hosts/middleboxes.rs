@@ -113,10 +113,12 @@ fn found_in_memory(process: u32, texts: &[&str]) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
     let memory = File::open(format!("/proc/{process}/mem")).unwrap();
     let overlap = texts.iter().map(|text| text.len()).max().unwrap();
-    let (mut found, mut total) = (Vec::new(), 0);
+    let mut found = Vec::new();
+    let mut total = 0;
     for line in maps.lines() {
         let mut words = line.split_whitespace();
-        let (range, rights) = (words.next().unwrap(), words.next().unwrap());
+        let range = words.next().unwrap();
+        let rights = words.next().unwrap();
         if !rights.starts_with("rw") {
             continue;
         }

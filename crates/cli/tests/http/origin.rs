@@ -84,10 +84,13 @@ impl Origin {
         let requests: Arc<Mutex<Vec<Recorded>>> = Arc::default();
         let (gate, opened) = channel();
         let (leave, left) = channel();
-        let (records, opened) = (requests.clone(), Arc::new(Mutex::new(opened)));
+        let records = requests.clone();
+        let opened = Arc::new(Mutex::new(opened));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (records, opened, leave) = (records.clone(), opened.clone(), leave.clone());
+                let records = records.clone();
+                let opened = opened.clone();
+                let leave = leave.clone();
                 // A connection that breaks off ends its thread.
                 std::thread::spawn(move || serve(&stream, &records, &opened, &leave));
             }

@@ -39,7 +39,8 @@ fn a_service_reaches_nothing_of_another_in_a_browser() {
     let node = parties.node.up(&format!("{services}--allow {}", parties.client.identity()));
     let start =
         |name: &str| Started::start(&parties.client, &["http", &format!("{}/{name}", node.at())]);
-    let (one, two) = (start("one"), start("two"));
+    let one = start("one");
+    let two = start("two");
     let seen = browse(&one.address, &two.address);
     let (site, _) = host_port(&one.address).split_once(':').unwrap();
     assert!(site.starts_with("one--") && site.ends_with(".localhost"), "{site}");

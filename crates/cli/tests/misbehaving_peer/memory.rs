@@ -29,7 +29,8 @@ fn memory_of_unauthorised_peers_is_bounded_and_released() {
     std::fs::write(home.path().join("config.toml"), config).unwrap();
     let victim = Victim::up(&home);
     let invitation = victim.node.invite("");
-    let (peak, rest) = (victim.peak_memory(), memory(victim.node.process(), "VmRSS:"));
+    let peak = victim.peak_memory();
+    let rest = memory(victim.node.process(), "VmRSS:");
     let sockets = Mutex::default();
     thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
@@ -58,7 +59,8 @@ fn fill(address: &str, sockets: &Mutex<Vec<TcpStream>>) {
     let mut peer = Peer::open_from(Ipv4Addr::new(127, 0, 0, 2), address, &key);
     sockets.lock().unwrap().push(peer.socket());
     for stream in 0..STREAMS {
-        let (opened, bytes) = (data(2 * stream + 1, 0, b""), data(2 * stream + 1, 0, &[0; BYTES]));
+        let opened = data(2 * stream + 1, 0, b"");
+        let bytes = data(2 * stream + 1, 0, &[0; BYTES]);
         if peer.send(&[opened, bytes].concat()).is_err() {
             return;
         }

@@ -59,13 +59,15 @@ fn through(
     let address = victim.address.clone();
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let played = Arc::new(AtomicBool::new(false));
-    let (counters, occasion) = (counts.clone(), played.clone());
+    let counters = counts.clone();
+    let occasion = played.clone();
     let forwarder = thread::spawn(move || {
         let (client, _) = listener.accept().unwrap();
         let node = TcpStream::connect(address).unwrap();
         let ways = [(client.try_clone().unwrap(), node.try_clone().unwrap()), (node, client)];
         let threads = ways.into_iter().enumerate().map(|(way, (from, to))| {
-            let (counters, occasion) = (counters.clone(), occasion.clone());
+            let counters = counters.clone();
+            let occasion = occasion.clone();
             let at = (place.0 == way && attack != Attack::Nothing).then_some(place.1);
             thread::spawn(move || forward(from, to, (attack, at), &counters[way], &occasion))
         });

@@ -108,7 +108,8 @@ async fn run(client: &Arc<Home>, line: String) -> Ran {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_of_a_node_reaches_the_terminal_escaped() {
-    let (hostile, client) = (Home::new(), Arc::new(Home::new()));
+    let hostile = Home::new();
+    let client = Arc::new(Home::new());
     hostile.identity();
     let at = listen(&hostile).await;
     for (service, code) in [("unknown", 1), ("denied", 121), ("busy", 122), ("failed", 120)] {

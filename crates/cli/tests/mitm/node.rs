@@ -65,10 +65,12 @@ async fn listen(listener: TcpListener, key: Arc<SecretKey>, sessions: UnboundedS
         let (stream, _) = listener.accept().await.unwrap();
         let link = Box::new(Tcp::new(stream).unwrap());
         let connection = accept(link, &config, Options::default()).await.unwrap();
-        let (key, sessions) = (key.clone(), sessions.clone());
+        let key = key.clone();
+        let sessions = sessions.clone();
         tokio::spawn(async move {
             while let Some(stream) = connection.accept().await {
-                let (connection, key) = (connection.clone(), key.clone());
+                let connection = connection.clone();
+                let key = key.clone();
                 tokio::spawn(serve(connection, key.identity(), stream, sessions.clone()));
             }
         });
@@ -118,7 +120,9 @@ pub fn grant(request: wire::Request, node: Identity, holder: Identity) -> wire::
     for pair in request.parameters {
         params.add(&pair.key, pair.value).unwrap();
     }
-    let (rights, expires, uses) = (Rights::ALL, UnixTime::NEVER, 1);
+    let rights = Rights::ALL;
+    let expires = UnixTime::NEVER;
+    let uses = 1;
     let body = LinkBody { identity: holder, rights, expires, uses, max_run: None, params };
     let (link, secret) = mint(&[1; 32], &body, node, SessionId::from_bytes([1; 16])).unwrap();
     wire::Granted { link, secret: secret.to_vec(), framing: Framing::Auto.to_string() }

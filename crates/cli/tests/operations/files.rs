@@ -42,7 +42,8 @@ fn an_unusable_key_is_found_before_a_start() {
     let home = Home::new();
     configure(&home, FREE);
     home.identity();
-    let (key, next) = (home.path().join("identity.key"), home.path().join("identity.key.next"));
+    let key = home.path().join("identity.key");
+    let next = home.path().join("identity.key.next");
     let good = fs::read(&key).unwrap();
     let private = |path: &Path, content: &[u8]| {
         fs::write(path, content).unwrap();

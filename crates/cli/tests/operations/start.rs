@@ -22,7 +22,8 @@ pub fn listing(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap().map(Result::unwrap) {
-            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let path = entry.path();
+            let metadata = entry.metadata().unwrap();
             let content = match metadata.is_file() {
                 true => fs::read(&path).unwrap(),
                 false => Vec::new(),
@@ -55,7 +56,8 @@ fn wrong(ran: &Ran, name: &str) -> String {
 #[track_caller]
 pub fn refused_by(home: &Home, run: impl Fn(&str) -> Ran, name: &str, text: &str) {
     // The files have the owner of the first run.
-    let (checked, before) = (run("up --check"), listing(home.path()));
+    let checked = run("up --check");
+    let before = listing(home.path());
     assert!(error(&checked).contains(text), "{checked:?}");
     assert_eq!(error(&run("up --check")), error(&checked));
     let report = run("doctor");
@@ -121,7 +123,8 @@ fn a_port_of_a_forward_is_reported_and_does_not_prevent_a_start() {
 
 #[test]
 fn two_sections_with_one_port_are_refused() {
-    let (home, ip) = (Home::new(), own_loopback());
+    let home = Home::new();
+    let ip = own_loopback();
     let middlebox = |at: &str| format!("[middlebox]\nlisten = '{at}'\nnext = 'a:1'\n");
     for (text, keys) in [
         (format!("listen = '{ip}:7101'\nhttp = '{ip}:7101'\n"), "`listen` and `http` use the same"),
@@ -142,7 +145,8 @@ fn two_sections_with_one_port_are_refused() {
 
 #[test]
 fn the_ports_of_a_running_node_are_free_for_its_next_start() {
-    let (home, ip) = (Home::new(), own_loopback());
+    let home = Home::new();
+    let ip = own_loopback();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let config = |http: &str| format!("udp = true\nlisten = '{ip}:7101'\nhttp = '{http}'\n");
@@ -173,7 +177,8 @@ fn a_wrong_log_filter_is_found_before_a_start() {
 
 #[test]
 fn checks_make_no_home() {
-    let (home, report) = (Home::new(), |ran: Ran| ran.ok());
+    let home = Home::new();
+    let report = |ran: Ran| ran.ok();
     let none = home.path().join("none");
     for line in ["up --check", "doctor", "doctor --json"] {
         let mut command = home.command(line.split_whitespace());

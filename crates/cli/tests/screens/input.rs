@@ -39,8 +39,10 @@ fn start(home: &Home, local: &XServer, words: &[&str]) -> (Ends, BufReader<Child
 
 #[test]
 fn typed_text_arrives_across_keyboard_layouts() {
-    let (local, screen) = (XServer::start(800, 600), XServer::start(1024, 768));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(1024, 768);
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     // The layouts differ: characters are transmitted, not key codes.
@@ -70,8 +72,10 @@ fn typed_text_arrives_across_keyboard_layouts() {
 
 #[test]
 fn the_pointer_moves_beyond_the_size_of_the_local_screen() {
-    let (local, screen) = (XServer::start(300, 200), XServer::start(1024, 768));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(300, 200);
+    let screen = XServer::start(1024, 768);
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen));
     screen.xdotool("mousemove 10 10");
     let (mut input, _errors) = start(&guest, &local, &["hall/input", "--release", "F12"]);
@@ -91,8 +95,10 @@ fn the_pointer_moves_beyond_the_size_of_the_local_screen() {
 
 #[test]
 fn keys_and_buttons_are_released_however_the_session_ends() {
-    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(800, 600);
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen));
     for end in ["INT", "KILL", "cut", "stall", "keys"] {
         let proxy = Proxy::to(&node.address());
@@ -125,8 +131,10 @@ fn keys_and_buttons_are_released_however_the_session_ends() {
 
 #[test]
 fn a_stopping_node_releases_keys_and_buttons() {
-    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(800, 600);
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen));
     let (mut input, _errors) = start(&guest, &local, &["hall/input"]);
     local.xdotool("keydown Shift_L mousedown 1");
@@ -144,8 +152,10 @@ fn a_stopping_node_releases_keys_and_buttons() {
 
 #[test]
 fn input_reconnects_after_a_lost_connection() {
-    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(800, 600);
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     let proxy = Proxy::to(&node.address());
@@ -167,8 +177,10 @@ fn input_reconnects_after_a_lost_connection() {
 
 #[test]
 fn revoking_the_right_releases_the_keyboard() {
-    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(800, 600);
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen));
     let capability = guest.args(["request", "hall/input"]).ok();
     let file = guest.path().join("cap");
@@ -190,7 +202,8 @@ fn revoking_the_right_releases_the_keyboard() {
 #[test]
 fn scripted_events_move_the_pointer_and_type() {
     let screen = XServer::start(800, 600);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     let script = b"# a remark\ntype Hi there\ntap Return\ngoto 100 200\nmove 5 -5\nwait 10ms\n";
@@ -209,7 +222,8 @@ fn scripted_events_move_the_pointer_and_type() {
 #[test]
 fn events_that_are_not_permitted_are_dropped() {
     let screen = XServer::start(800, 600);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let service = format!("{}keyboard = false\n", service(&screen));
     let _node = hall(&home, &guest, &service);
     let (_terminal, file) = writer(&screen, home.path());
@@ -224,8 +238,10 @@ fn events_that_are_not_permitted_are_dropped() {
 #[test]
 fn barrier_types_the_same_text() {
     const TEXT: &str = "The quick brown fox, 1234567890!";
-    let (local, screen) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, guest) = (Home::new(), Home::new());
+    let local = XServer::start(800, 600);
+    let screen = XServer::start(800, 600);
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen));
     let (_terminal, file) = writer(&screen, home.path());
     {

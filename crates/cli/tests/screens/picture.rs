@@ -18,7 +18,8 @@ impl Picture {
     pub fn known(width: usize, height: usize, shade: u8) -> Self {
         let byte = |value: usize| value.to_le_bytes()[0];
         let pixel = |at: usize| {
-            let (x, y) = (at % width, at / width);
+            let x = at % width;
+            let y = at / width;
             [byte(x * 2), byte(y * 3), byte(x ^ y) ^ shade]
         };
         Self { width, pixels: (0..width * height).map(pixel).collect() }

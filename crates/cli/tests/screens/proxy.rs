@@ -25,7 +25,8 @@ impl Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let open = Arc::new(Mutex::new(Vec::new()));
-        let (all, target) = (open.clone(), target.to_owned());
+        let all = open.clone();
+        let target = target.to_owned();
         // The thread runs until the process ends.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {

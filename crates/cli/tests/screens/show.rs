@@ -66,14 +66,16 @@ fn stderr(child: &mut Child) -> String {
 #[test]
 fn windows_are_shown_pixel_by_pixel() {
     let screen = XServer::start(1024, 768);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen, ""));
     let pictures = [Picture::known(160, 120, 0), Picture::known(200, 100, 0x5a)];
     let mut shows = Vec::new();
     for (index, picture) in pictures.iter().enumerate() {
         let file = guest.path().join(format!("picture-{index}.ppm"));
         picture.write(&file);
-        let (file, x) = (file.to_str().unwrap(), (40 + 400 * index).to_string());
+        let file = file.to_str().unwrap();
+        let x = (40 + 400 * index).to_string();
         // GTK opens the window at its final size; a program that resizes its window at the start may race with xpra.
         let program = ["hall/display", "--", PYTHON, PICTURE_WINDOW, file, &x, "40"];
         shows.push(show(&guest, &program));
@@ -102,9 +104,11 @@ fn windows_are_shown_pixel_by_pixel() {
 #[test]
 fn keys_typed_at_the_screen_reach_the_program() {
     let screen = XServer::start(1024, 768);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
-    let (ready, file) = (guest.path().join("ready"), guest.path().join("typed"));
+    let ready = guest.path().join("ready");
+    let file = guest.path().join("typed");
     // An empty line shows that keys arrive; the next line is compared.
     let script = format!(
         "read line; touch {}; while [ -z \"$line\" ]; do read -r line; done; echo \"$line\" > {}",
@@ -131,7 +135,8 @@ fn keys_typed_at_the_screen_reach_the_program() {
 #[test]
 fn output_and_exit_code_are_those_of_the_program() {
     let screen = XServer::start(640, 480);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
     let words = ["show", "hall/display", "--", "sh", "-c", "echo $DISPLAY; sleep 1; exit 7"];
     let ran = guest.args(words);
@@ -142,7 +147,8 @@ fn output_and_exit_code_are_those_of_the_program() {
 #[test]
 fn a_program_survives_a_lost_connection() {
     let screen = XServer::start(1024, 768);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen, ""));
     let proxy = Proxy::to(&node.address());
     let place = format!("{}@{}/display", home.identity(), proxy.address);
@@ -172,7 +178,8 @@ fn a_program_survives_a_lost_connection() {
 #[test]
 fn a_stalled_connection_is_replaced() {
     let screen = XServer::start(1024, 768);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen, ""));
     let proxy = Proxy::to(&node.address());
     let place = format!("{}@{}/display", home.identity(), proxy.address);
@@ -196,8 +203,11 @@ fn a_stalled_connection_is_replaced() {
 
 #[test]
 fn a_detached_program_moves_between_screens() {
-    let (screen, other) = (XServer::start(800, 600), XServer::start(800, 600));
-    let (home, attic, guest) = (Home::new(), Home::new(), Home::new());
+    let screen = XServer::start(800, 600);
+    let other = XServer::start(800, 600);
+    let home = Home::new();
+    let attic = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
     let file = attic.path().join("service.toml");
     fs::write(&file, service(&other, "")).unwrap();
@@ -241,7 +251,8 @@ fn a_detached_program_moves_between_screens() {
 #[test]
 fn revoking_the_right_hides_the_window_and_keeps_the_program() {
     let screen = XServer::start(800, 600);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
     let _stopped = Stopped(&guest, "kept");
     let file = guest.path().join("process");
@@ -266,7 +277,9 @@ fn revoking_the_right_hides_the_window_and_keeps_the_program() {
 #[test]
 fn a_single_use_capability_shows_once() {
     let screen = XServer::start(800, 600);
-    let (home, guest, other) = (Home::new(), Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
+    let other = Home::new();
     let node = hall(&home, &guest, &service(&screen, ""));
     let place = format!("{}/display", node.at());
     let started = guest.path().join("started");
@@ -285,7 +298,8 @@ fn a_single_use_capability_shows_once() {
 #[test]
 fn missing_programs_are_named_with_their_packages() {
     let screen = XServer::start(640, 480);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let node = hall(&home, &guest, &service(&screen, ""));
     let without = |home: &Home, words: &[&str]| -> crate::support::Ran {
         home.command(words).env("PATH", "/nonexistent").output().unwrap().into()
@@ -313,7 +327,8 @@ fn a_missing_screen_is_an_error_and_ends_the_program() {
     // Another test would otherwise start an X server with the number of the one that ends here.
     let _alone = exclusive();
     let screen = XServer::start(640, 480);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
     drop(screen);
     let file = guest.path().join("process");
@@ -328,7 +343,8 @@ fn a_missing_screen_is_an_error_and_ends_the_program() {
 #[test]
 fn killing_the_background_process_ends_its_program() {
     let screen = XServer::start(640, 480);
-    let (home, guest) = (Home::new(), Home::new());
+    let home = Home::new();
+    let guest = Home::new();
     let _node = hall(&home, &guest, &service(&screen, ""));
     let file = guest.path().join("process");
     let script = format!("echo $$ > {}; exec sleep 1000", file.display());

@@ -72,7 +72,8 @@ impl XServer {
     /// The whole screen.
     pub fn picture(&self) -> Picture {
         let size = self.connection.get_geometry(self.root).unwrap().reply().unwrap();
-        let (width, height) = (size.width, size.height);
+        let width = size.width;
+        let height = size.height;
         let all = u32::MAX;
         let format = ImageFormat::Z_PIXMAP;
         let image = self.connection.get_image(format, self.root, 0, 0, width, height, all);
@@ -122,7 +123,8 @@ impl XServer {
     pub fn focus(&self, window: Window) {
         let place = self.connection.get_geometry(window).unwrap().reply().unwrap();
         let middle = (place.width / 2, place.height / 2);
-        let (x, y) = (middle.0.try_into().unwrap(), middle.1.try_into().unwrap());
+        let x = middle.0.try_into().unwrap();
+        let y = middle.1.try_into().unwrap();
         self.connection.warp_pointer(NONE, window, 0, 0, 0, 0, x, y).unwrap().check().unwrap();
         let focus = InputFocus::PARENT;
         let set = self.connection.set_input_focus(focus, window, CURRENT_TIME).unwrap();

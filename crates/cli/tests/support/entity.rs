@@ -26,7 +26,8 @@ impl Approver {
 
     /// As [`Self::start`], without waiting for the registration.
     pub fn spawn(home: &Home, place: &str, policy: &str) -> Self {
-        let (rules, log) = (home.path().join("rules.toml"), home.path().join("approve.log"));
+        let rules = home.path().join("rules.toml");
+        let log = home.path().join("approve.log");
         std::fs::write(&rules, policy).unwrap();
         let rules = rules.to_str().unwrap();
         let mut command = home.command(["approve", "--at", place, "--policy", rules]);
@@ -71,8 +72,10 @@ impl Person {
             .env("NO_COLOR", "1")
             .spawn(inside)
             .unwrap();
-        let (terminal, seen) = (Arc::new(terminal), Arc::new(Mutex::new(String::new())));
-        let (screen, shown) = (terminal.clone(), seen.clone());
+        let terminal = Arc::new(terminal);
+        let seen = Arc::new(Mutex::new(String::new()));
+        let screen = terminal.clone();
+        let shown = seen.clone();
         // Reading fails, and the thread ends, when the process has ended.
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];

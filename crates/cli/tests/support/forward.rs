@@ -112,7 +112,8 @@ pub fn accept(listener: &TcpListener) -> TcpStream {
 pub fn serve(listener: TcpListener, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let (serve, stream) = (serve.clone(), with_timeouts(stream.unwrap()));
+            let serve = serve.clone();
+            let stream = with_timeouts(stream.unwrap());
             std::thread::spawn(move || serve(stream));
         }
     });

@@ -30,7 +30,8 @@ fn steps(readme: &str, kind: &str) -> Vec<Step> {
         }
         match line.split_once("$ ") {
             Some((terminal, command)) if terminal.chars().all(|c| c.is_ascii_lowercase()) => {
-                let (terminal, command) = (terminal.to_owned(), command.to_owned());
+                let terminal = terminal.to_owned();
+                let command = command.to_owned();
                 steps.push(Step { terminal, command, expected: Vec::new() });
             }
             _ => steps.last_mut().unwrap().expected.push(line.to_owned()),
@@ -82,7 +83,8 @@ impl Background {
     /// Starts it and waits until it has printed the expected lines.
     fn start(folder: &Path, log: &Path, exports: &[String], step: &Step) -> Self {
         let command = format!("exec {}", step.command.trim_end_matches('&'));
-        let (logs, output) = (log.parent().unwrap(), File::create(log).unwrap());
+        let logs = log.parent().unwrap();
+        let output = File::create(log).unwrap();
         let errors = match step.command.ends_with('&') {
             true => File::create(log.with_extension("err")).unwrap(),
             // In the foreground of its terminal, which shows both.
@@ -136,7 +138,8 @@ fn background_output(folder: &Path) -> String {
 /// commands of each terminal.
 pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
     // The logs of the test are not in the folder of the transcript.
-    let (folder, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let logs = tempfile::tempdir().unwrap();
     let mut node = None;
     let mut background = Vec::new();
     let steps = steps(include_str!("../../../../README.md"), kind);

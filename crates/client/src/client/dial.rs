@@ -161,8 +161,10 @@ impl Client {
         connection: &Connection,
         address: &str,
     ) -> Result<Vec<Succession>, ClientError> {
-        let (own, node) = (self.identity(), connection.peer());
-        let (address, now) = (address.to_owned(), self.now());
+        let own = self.identity();
+        let node = connection.peer();
+        let address = address.to_owned();
+        let now = self.now();
         self.with_known(move |known| {
             remember_address(known, &node, &address, now);
             known.unacknowledged(own, &node)
@@ -245,7 +247,9 @@ async fn dial_over(
         return Err(DialError::unreachable(text));
     }
     let attempts = usable.into_iter().map(|address| {
-        let (over, tls, address) = (over.clone(), tls.clone(), address.clone());
+        let over = over.clone();
+        let tls = tls.clone();
+        let address = address.clone();
         async move {
             let connection = dial_address(&over, &address, &tls, expected, framing).await?;
             Ok((connection, address))
@@ -266,7 +270,9 @@ async fn dial_address(
         .await
         .map_err(|error| DialError::unreachable(format!("{}: {error}", address::shown(address))))?;
     race(sockets.into_iter().map(|socket| {
-        let (over, tls, address) = (over.clone(), tls.clone(), address.to_owned());
+        let over = over.clone();
+        let tls = tls.clone();
+        let address = address.to_owned();
         async move {
             let dialled = dial_one(&over, socket, &tls, expected, framing).await;
             dialled.map_err(|error| DialError::new(&address, error))

@@ -32,8 +32,10 @@ impl Client {
         };
         joined.services.iter().try_for_each(|service| check_service_name(service))?;
         let addresses = merged(&[address], invitation.addresses());
-        let (target, now) = (Target { identity: node, addresses }, self.now());
-        let (requested, own) = (name.map(str::to_owned), joined.name);
+        let target = Target { identity: node, addresses };
+        let now = self.now();
+        let requested = name.map(str::to_owned);
+        let own = joined.name;
         let own_name = one_line(&own, MAX_NAME);
         let pinned = self.with_known(move |known| pin_as(known, requested, &own, &target, now));
         let (name, renamed_from) = pinned.await?;

@@ -241,7 +241,8 @@ impl Queries {
     }
 
     fn query(&mut self, mut target: Target, is_claimed: bool) {
-        let (client, end) = (self.client.clone(), self.end);
+        let client = self.client.clone();
+        let end = self.end;
         self.tasks.spawn(async move {
             let answer = match timeout_at(end, client.query_dedicated(&target)).await {
                 Ok(Ok((services, address))) => {
@@ -380,7 +381,8 @@ mod tests {
     #[test]
     fn a_rotated_key_is_conflicting() {
         let fixture = Fixture::new();
-        let (old, new) = (key(), key());
+        let old = key();
+        let new = key();
         fixture.pin("well", old.identity());
         let succession = Succession::sign(&old, &new.identity(), NOW);
         fixture.known.follow(&succession).unwrap();

@@ -89,8 +89,10 @@ impl Client {
         let answer = call(connection, Operation::Request(wire_request(&spec))).await?;
         let Answer::Granted(granted) = answer else { return Err(unexpected()) };
         let capability = self.granted(connection, target, spec, granted)?;
-        let (node, version) = (connection.peer(), connection.version());
-        let (seen, now) = (SeenCapability::from(&capability), self.now());
+        let node = connection.peer();
+        let version = connection.version();
+        let seen = SeenCapability::from(&capability);
+        let now = self.now();
         self.with_known(move |known| {
             remember_version(known, &node, version);
             remember_capability(known, &seen, now);
@@ -208,7 +210,8 @@ impl Client {
         capability: &Capability,
         framing: Framing,
     ) -> Result<(Connection, Target), ClientError> {
-        let (seen, now) = (SeenCapability::from(capability), self.now());
+        let seen = SeenCapability::from(capability);
+        let now = self.now();
         let pin = self.with_known(move |known| {
             remember_capability(known, &seen, now);
             known.by_identity(&seen.node)

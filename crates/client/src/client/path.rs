@@ -155,7 +155,8 @@ fn explain(error: &PathError, path: &Path) -> String {
             _ => error.to_string(),
         };
     };
-    let (next, server) = (&path.after(*hop).address, path.server.identity);
+    let next = &path.after(*hop).address;
+    let server = path.server.identity;
     match *code {
         REFUSED => format!(
             "{error}; {identity}@{address} must list {next} as a next party (`--next`), and the node {server} if it lists any \

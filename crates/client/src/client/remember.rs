@@ -14,7 +14,8 @@ impl Client {
     /// # Errors
     /// [`ClientError::Local`] if the runtime is shutting down.
     pub async fn remember(&self, capability: &Capability) -> Result<(), ClientError> {
-        let (seen, now) = (SeenCapability::from(capability), self.now());
+        let seen = SeenCapability::from(capability);
+        let now = self.now();
         self.with_known(move |known| {
             remember_capability(known, &seen, now);
             Ok::<_, ClientError>(())

@@ -159,7 +159,8 @@ impl Client {
         let (_, address) = self.new_connection(&target, Framing::Auto).await?;
         // The proven address comes first: another node may have announced the others.
         target.addresses = merged(&[address], &target.addresses);
-        let (name, now) = (name.to_owned(), self.now());
+        let name = name.to_owned();
+        let now = self.now();
         self.with_known(move |known| {
             known.pin(&name, &target.identity, &target.addresses, now)?;
             Ok::<_, PinError>(target)

@@ -88,7 +88,8 @@ impl Client {
     }
 
     async fn store_version(&self, connection: &Connection) -> Result<(), ClientError> {
-        let (node, version) = (connection.peer(), connection.version());
+        let node = connection.peer();
+        let version = connection.version();
         self.with_known(move |known| {
             remember_version(known, &node, version);
             Ok::<_, ClientError>(())

@@ -21,7 +21,8 @@ impl Client {
     /// As for [`Self::connection`].
     pub async fn announce_successions(&self, target: &Target) -> Result<Vec<String>, ClientError> {
         let connection = self.dial_or_follow(target, Framing::Auto).await?.0;
-        let (own, node) = (self.identity(), connection.peer());
+        let own = self.identity();
+        let node = connection.peer();
         let refused = match self.with_known(move |known| known.unacknowledged(own, &node)).await {
             Ok(successions) => self.announce(&connection, successions).await,
             Err(error) => Err(error),
@@ -37,7 +38,8 @@ impl Client {
         connection: &Connection,
         successions: Vec<Succession>,
     ) -> Result<Vec<String>, ClientError> {
-        let (node, mut refused) = (connection.peer(), Vec::new());
+        let node = connection.peer();
+        let mut refused = Vec::new();
         for succession in successions {
             let operation = Operation::Succession(succession.to_wire());
             let unknown = match call(connection, operation).await {
@@ -70,7 +72,9 @@ impl Client {
         succession: &Succession,
         unknown: bool,
     ) -> Result<bool, ClientError> {
-        let (old, new, now) = (succession.old(), succession.new_identity(), self.now());
+        let old = succession.old();
+        let new = succession.new_identity();
+        let now = self.now();
         self.with_known(move |known| {
             if unknown && known.holds_at(&node, &old, now)? {
                 return Ok(false);

@@ -37,7 +37,8 @@ impl Known {
     /// # Errors
     /// [`FollowError`] if the old key has another successor, or the new one was rotated away.
     pub fn follow(&self, succession: &Succession) -> Result<usize, FollowError> {
-        let (old, new) = (succession.old(), succession.new_identity());
+        let old = succession.old();
+        let new = succession.new_identity();
         self.database.write(|tx| {
             match successor(tx, &old)? {
                 Some(known) if known == new => return Ok(0),
@@ -70,7 +71,8 @@ impl Known {
     /// # Errors
     /// [`FollowError`] if the old key has another successor, or the new one was a key of this home before.
     pub fn add_succession(&self, succession: &Succession) -> Result<(), FollowError> {
-        let (old, new) = (succession.old(), succession.new_identity());
+        let old = succession.old();
+        let new = succession.new_identity();
         self.database.write(|tx| {
             let all = own(tx)?;
             if let Some(known) = all.iter().find(|known| known.old() == old) {

@@ -164,7 +164,8 @@ impl Simulation {
 
     fn place(&mut self, at: usize, side: usize) {
         let Connection { endpoints, ends } = &self.connections[at];
-        let (endpoints, ends) = (*endpoints, *ends);
+        let endpoints = *endpoints;
+        let ends = *ends;
         let offer = make_offer(1 + self.random(4) as u32, self.next_offer);
         self.next_offer += 1;
         let endpoints = if side == 0 { endpoints } else { endpoints.reversed() };
@@ -216,7 +217,8 @@ impl Simulation {
         if self.connections.is_empty() {
             return self.open();
         }
-        let (at, side) = (self.random(self.connections.len()), self.random(2));
+        let at = self.random(self.connections.len());
+        let side = self.random(2);
         match self.random(10) {
             0 | 1 => self.open(),
             2..=5 if matches!(self.connections[at].ends[side], End::Open | End::Waiting(_)) => {

@@ -83,7 +83,8 @@ fn whatever_processes_send_the_monitor_serves_others() {
         let process = Process::connect(&path);
         messages.iter().for_each(|message| send(&process, &kinds, message));
     });
-    let (one, other) = (monitor.process(1), monitor.process(2));
+    let one = monitor.process(1);
+    let other = monitor.process(2);
     let (near, far, _listener) = tcp();
     one.offer_socket(1, &near);
     other.offer_socket(1, &far);

@@ -109,7 +109,8 @@ impl Process {
 
     /// A child of this process after a fork: it has the same records.
     pub fn forked(&self, path: &Path) -> Self {
-        let (file, records) = (self.file.try_clone().unwrap(), Arc::clone(&self.records));
+        let file = self.file.try_clone().unwrap();
+        let records = Arc::clone(&self.records);
         Self { file, records, ..Self::connect(path) }
     }
 

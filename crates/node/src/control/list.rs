@@ -18,7 +18,8 @@ use super::reply::{Reply, refused};
 pub(super) async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
     let filter = SessionFilter { limit, ..SessionFilter::default() };
     let list = node.with_store(move |store| store.sessions(&filter)).await;
-    let (list, names) = (list.map_err(|error| refused(120, &error))?, names(node).await?);
+    let list = list.map_err(|error| refused(120, &error))?;
+    let names = names(node).await?;
     let rows: Vec<Value> = list.iter().map(|session| session_row(node, session, &names)).collect();
     Ok(json!({ "sessions": rows }))
 }
@@ -76,7 +77,8 @@ fn paths(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String
 /// The newest entries of the audit log.
 pub(super) async fn log(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
     let entries = node.with_store(move |store| store.audit(limit, None)).await;
-    let (entries, names) = (entries.map_err(|error| refused(120, &error))?, names(node).await?);
+    let entries = entries.map_err(|error| refused(120, &error))?;
+    let names = names(node).await?;
     let rows: Vec<Value> = entries.iter().map(|entry| log_row(entry, &names)).collect();
     Ok(json!({ "log": rows }))
 }

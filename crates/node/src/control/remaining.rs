@@ -18,11 +18,13 @@ const MAX_SESSIONS: u32 = 1000;
 /// The sessions that run or can be started, and that `identity` requested, holds, uses, or has passed on. Each row has the
 /// id that `levada revoke` takes to end that use.
 pub(super) async fn remaining(node: &Arc<Node>, identity: Identity) -> Result<Vec<Value>, Reply> {
-    let (runs, now) = (node.sessions.runs_with(&identity), node.now());
+    let runs = node.sessions.runs_with(&identity);
+    let now = node.now();
     let running: BTreeSet<_> = runs.iter().map(|run| run.session).collect();
     let found =
         on_store(node, move |store| store.remaining(&identity, &running, now, MAX_SESSIONS));
-    let (found, names) = (found.await?, names(node).await?);
+    let found = found.await?;
+    let names = names(node).await?;
     Ok(found.iter().flat_map(|one| rows(one, &runs, &identity, &names)).collect())
 }
 
@@ -32,7 +34,8 @@ fn rows(
     identity: &Identity,
     names: &HashMap<Identity, String>,
 ) -> Vec<Value> {
-    let (session, can_start) = (&remaining.session, remaining.can_start);
+    let session = &remaining.session;
+    let can_start = remaining.can_start;
     let row = |(id, running): (String, usize)| {
         json!({
             "id": id,

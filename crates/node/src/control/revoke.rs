@@ -31,7 +31,8 @@ pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply>
         exit_code: 1,
         text: format!("this node has no session and no capability with the id {id}"),
     })?;
-    let (by, now) = (node.identity(), node.now());
+    let by = node.identity();
+    let now = node.now();
     let revoked = node.with_store(move |store| match &found {
         Revocable::Session(session) => store.revoke_session(session, &by, now),
         Revocable::Link { link, session } => store.revoke(link, session, &by, now),

@@ -206,7 +206,8 @@ async fn served(node: &Node, number: i64, names: &HashMap<Identity, String>) -> 
 
 /// Stops a share, and ends the sessions of its peers.
 pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
-    let (by, now) = (node.identity(), node.now());
+    let by = node.identity();
+    let now = node.now();
     let stopped = node.with_store(move |store| {
         let record = store.shares()?.into_iter().find(|one| one.id == share);
         Ok::<_, StoreError>(record.zip(store.stop_share(share, &by, now)?))
@@ -222,7 +223,8 @@ pub(super) async fn stop(node: &Arc<Node>, share: i64) -> Result<Value, Reply> {
 
 /// Revokes the ticket whose id begins with `id`, and ends the sessions that it gave.
 pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
-    let (by, now) = (node.identity(), node.now());
+    let by = node.identity();
+    let now = node.now();
     let prefix = id.clone();
     let revoked = node.with_store(move |store| {
         let Some(hash) = ticket_with_prefix(store, &prefix)? else {

@@ -54,7 +54,8 @@ impl RequestContext {
         expected: &str,
     ) -> Result<Start, Refusal> {
         let (mut verified, record) = self.verify(store, presented, Right::Connect)?;
-        let (service, requester) = (record.service, record.requester);
+        let service = record.service;
+        let requester = record.requester;
         if !expected.is_empty() && expected != service {
             return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
         }
@@ -80,7 +81,8 @@ pub(super) async fn run_to_end(
     answer: impl FnOnce(wire::Started) -> wire::answer::Answer,
 ) {
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
-    let (node, session) = (&context.node, verified.session);
+    let node = &context.node;
+    let session = verified.session;
     context.slot.mark_proved(&context.connection);
     let _count = context.slot.count_session(service == SWARM);
     // Registered before the client receives the answer, after which it may open further streams.

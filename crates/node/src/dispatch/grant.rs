@@ -79,7 +79,8 @@ impl RequestContext {
         let _ = self.subject.session.set(grant.id);
         let start = grant.start(run);
         let admitted = self.on_store(move |context, store| {
-            let (session, now) = (grant.new_session(), grant.now);
+            let session = grant.new_session();
+            let now = grant.now;
             let admitted =
                 context.admit(start, |new| store.create_and_start(&session, new, now))?;
             Ok((grant, admitted))
@@ -155,7 +156,8 @@ impl Grant {
         let (link, secret) =
             minted.map_err(|error| Refusal::new(Reason::Parameters, error.to_string()))?;
         let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
-        let (service, about) = (service.to_owned(), String::new());
+        let service = service.to_owned();
+        let about = String::new();
         Ok(Self { id, root, service, framing, requester, body, link, link_id, secret, about, now })
     }
 
@@ -176,12 +178,14 @@ impl Grant {
 
     /// The answer that grants and starts the session.
     pub(super) fn started_at_once(&self, started: wire::Started) -> Answer {
-        let (granted, started) = (Some(self.granted()), Some(started));
+        let granted = Some(self.granted());
+        let started = Some(started);
         Answer::StartedAtOnce(wire::StartedAtOnce { granted, started })
     }
 
     pub(super) fn granted(&self) -> wire::Granted {
-        let (link, secret) = (self.link.clone(), self.secret.to_vec());
+        let link = self.link.clone();
+        let secret = self.secret.to_vec();
         wire::Granted { link, secret, framing: self.framing.to_string() }
     }
 
@@ -198,7 +202,8 @@ impl Grant {
             max_run: self.body.max_run,
             params: self.body.params.clone(),
         };
-        let (service, about) = (self.service.clone(), self.about.clone());
+        let service = self.service.clone();
+        let about = self.about.clone();
         Start { verified, service, requester: self.requester, about, run }
     }
 }

@@ -48,7 +48,8 @@ impl RequestContext {
         let hash = Invitation::hash(&secret);
         self.check_secret("invitation", &hash).await?;
         let redeemed = self.on_store(move |context, store| {
-            let (peer, now) = (context.peer, context.node.now());
+            let peer = context.peer;
+            let now = context.node.now();
             let redeemed = store.redeem(&hash, &peer, now);
             if let Ok(Redeemed { name: Some(name), .. }) = &redeemed {
                 context.node.pin_guest(name, &peer, now);
@@ -75,7 +76,9 @@ impl RequestContext {
     /// Refuses a secret that this node has not given out, and counts it as a guess of the source. `kind` is what the secret
     /// should belong to. The answer is the same whether or not this node has any of that kind.
     pub(super) async fn check_secret(&self, kind: &str, hash: &Digest) -> Result<(), Refusal> {
-        let (attempts, source, now) = (&self.node.attempts, self.slot.source, Instant::now());
+        let attempts = &self.node.attempts;
+        let source = self.slot.source;
+        let now = Instant::now();
         let is_known = self.node.store.knows_secret(hash);
         let checked = match is_known {
             true => attempts.lockout(source, now).map_or(Ok(Duration::ZERO), Err),
@@ -142,9 +145,11 @@ impl RequestContext {
     }
 
     fn apply_succession(&self, store: &Store, succession: &Succession) -> OperationResult {
-        let (old, new) = (succession.old(), succession.new_identity());
+        let old = succession.old();
+        let new = succession.new_identity();
         self.check_succession(store, &old, &new)?;
-        let (node, now) = (&self.node, self.node.now());
+        let node = &self.node;
+        let now = self.node.now();
         let applied = match store.apply_succession(succession, now) {
             Ok(applied) => applied,
             Err(SuccessionError::Store(error)) => return Err(failed(&error)),

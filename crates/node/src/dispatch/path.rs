@@ -22,7 +22,8 @@ const NAME: &str = "start_through_middleboxes";
 
 /// Serves a session with middleboxes to its end.
 pub(crate) async fn serve_path(node: Arc<Node>, session: PathSession, slot: ConnectionSlot) {
-    let (peer, subject) = (session.peer(), LogSubject::default());
+    let peer = session.peer();
+    let subject = LogSubject::default();
     let connection = Carrier::Path(session.clone());
     let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     let started = match session.path() {

@@ -67,7 +67,9 @@ impl RequestContext {
         start: Start,
         commit: impl FnOnce(&NewStart) -> Result<(), StartError>,
     ) -> Result<Admitted, Refusal> {
-        let (node, verified, requester) = (&self.node, &start.verified, start.requester);
+        let node = &self.node;
+        let verified = &start.verified;
+        let requester = start.requester;
         let run = Run {
             session: verified.session,
             links: verified.ids.clone(),

@@ -138,7 +138,9 @@ pub(super) fn assemble(
     let shares = Arc::new(Shares::new(config.swarm.peers));
     let store = Arc::new(store);
     if let Some(catalogue) = &catalogue {
-        let (node, store, clock) = (key.identity(), Arc::downgrade(&store), clock.clone());
+        let node = key.identity();
+        let store = Arc::downgrade(&store);
+        let clock = clock.clone();
         let admission = Arc::new(Admissions { node, store, clock });
         catalogue.offer_swarm(SwarmOffer::new(shares.clone(), admission));
     }
@@ -260,7 +262,8 @@ fn pin_self(node: &Node, notes: &mut Vec<String>) {
 }
 
 fn try_pin_self(node: &Node) -> Result<(), String> {
-    let (identity, known) = (node.identity(), node.client.known());
+    let identity = node.identity();
+    let known = node.client.known();
     let addresses = node.addresses(&[]);
     let text = |error: &dyn std::fmt::Display| error.to_string();
     match known.by_identity(&identity).map_err(|error| text(&error))? {

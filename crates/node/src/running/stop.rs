@@ -110,7 +110,8 @@ pub(super) async fn serve(
 /// Logs the start, so that the log alone shows which node served what since when.
 fn log_start(announcement: &Announcement) {
     let Announcement { name, identity, addresses, services, .. } = announcement;
-    let (addresses, services) = (addresses.join(", "), services.join(", "));
+    let addresses = addresses.join(", ");
+    let services = services.join(", ");
     tracing::info!(name, %identity, addresses, services, "the node has started");
 }
 

@@ -47,7 +47,9 @@ impl Scene {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     let scene = Scene::new();
-    let (store, guest, now) = (&scene.node.store, scene.guest.identity(), SystemClock.now());
+    let store = &scene.node.store;
+    let guest = scene.guest.identity();
+    let now = SystemClock.now();
     let allow = |hash| {
         store.add_invitation(&hash, None, None, UnixTime::NEVER, now).unwrap();
         store.redeem(&hash, &guest, now).unwrap();
@@ -94,7 +96,9 @@ async fn the_time_of_the_stop_is_stored() {
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_serves_others_while_a_client_in_its_process_waits_for_the_lock_of_known_db() {
     let scene = Scene::new();
-    let (guest, node, target) = (&scene.guest, scene.node.identity(), scene.target.clone());
+    let guest = &scene.guest;
+    let node = scene.node.identity();
+    let target = scene.target.clone();
     let unused = "192.0.2.1:5382".to_owned();
     guest.known().pin("node", &node, &[unused], SystemClock.now()).unwrap();
     let lock = rusqlite::Connection::open(guest.known().path()).unwrap();

@@ -28,7 +28,10 @@ pub struct NewAuditEntry<'a> {
 impl<'a> NewAuditEntry<'a> {
     /// An entry with only an operation and an outcome.
     pub fn new(operation: &'a str, outcome: &'a str) -> Self {
-        let (identity, service, session, link) = (None, None, None, None);
+        let identity = None;
+        let service = None;
+        let session = None;
+        let link = None;
         Self { identity, operation, service, session, link, outcome, text: "" }
     }
 }

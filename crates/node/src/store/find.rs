@@ -100,7 +100,8 @@ fn column<T: FromSql>(
 /// The lowest and the highest `N` bytes that begin with these digits; `None` if a character is not a digit. Digits beyond `N`
 /// bytes are ignored.
 fn range<const N: usize>(text: &str, (digits, width): (&str, usize)) -> Option<([u8; N], [u8; N])> {
-    let (mut lowest, mut highest) = ([0; N], [0xff; N]);
+    let mut lowest = [0; N];
+    let mut highest = [0xff; N];
     for (at, c) in text.chars().enumerate() {
         let value = digits.find(c)?;
         for bit in 0..width {

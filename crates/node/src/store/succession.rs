@@ -47,7 +47,8 @@ impl Store {
         succession: &Succession,
         now: UnixTime,
     ) -> Result<AppliedSuccession, SuccessionError> {
-        let (old, new) = (succession.old(), succession.new_identity());
+        let old = succession.old();
+        let new = succession.new_identity();
         self.write_rights([old, new], |tx| {
             match successor(tx, &old)? {
                 Some(known) if known == new => {
@@ -137,7 +138,8 @@ fn set_requester(
     let mut update = connection.prepare_cached(
         "UPDATE session SET requester = ?3 WHERE id = ?1 AND requester = ?2 AND holder <> ?2",
     )?;
-    let (old, new) = (succession.old(), succession.new_identity());
+    let old = succession.old();
+    let new = succession.new_identity();
     let mut kept = Vec::new();
     for id in succession.keep() {
         if update.execute((id, old.as_bytes(), new.as_bytes()))? > 0 {
@@ -153,7 +155,8 @@ fn revoke_unkept(
     succession: &Succession,
     now: UnixTime,
 ) -> rusqlite::Result<Vec<(SessionId, LinkId)>> {
-    let (old, new) = (succession.old(), succession.new_identity());
+    let old = succession.old();
+    let new = succession.new_identity();
     let mut kept = connection.prepare_cached(
         "SELECT session.id, link_id FROM session, succession
          WHERE succession.old = ?1 AND requester = ?2 AND holder <> ?2

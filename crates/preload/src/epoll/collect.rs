@@ -39,7 +39,8 @@ impl Epoll {
     /// Fills in events of members whose rings have something, and returns how many.
     pub fn by_rings(&mut self, events: &mut [epoll_event]) -> usize {
         let count = self.members.watched().len();
-        let (first, round) = (self.next, self.round);
+        let first = self.next;
+        let round = self.round;
         let mut filled = 0;
         for at in 0..count {
             if filled == events.len() {

@@ -141,7 +141,8 @@ type Registers = *const [*const c_char; 5];
 /// # Safety
 /// The arguments are strings of C, and a null is among them.
 unsafe fn collect(registers: Registers, stack: Strings) -> (Vec<*const c_char>, Strings) {
-    let (mut arguments, mut at) = (Vec::new(), 0);
+    let mut arguments = Vec::new();
+    let mut at = 0;
     loop {
         // SAFETY: as the caller promises.
         let next = unsafe { argument(registers, stack, at) };

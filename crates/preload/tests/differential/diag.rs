@@ -44,7 +44,8 @@ impl Diag {
     pub fn new() -> Self {
         let kind = Some(netlink::SOCK_DIAG);
         let flags = SocketFlags::CLOEXEC;
-        let (family, raw) = (AddressFamily::NETLINK, SocketType::RAW);
+        let family = AddressFamily::NETLINK;
+        let raw = SocketType::RAW;
         let socket = socket_with(family, raw, flags, kind).unwrap();
         set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(5))).unwrap();
         Self(socket)

@@ -79,7 +79,8 @@ impl Script {
             });
             made.expect("`connection` comes before `warm`").process.clone()
         };
-        let (from, to) = (owner(&x, "connect"), owner(&y, "accept"));
+        let from = owner(&x, "connect");
+        let to = owner(&y, "accept");
         for exchange in 0..exchanges {
             self.step(&from, format!("out send {x} 100 {exchange} -"));
             self.step(&to, format!("in recv {y} 100 -"));

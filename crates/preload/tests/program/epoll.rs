@@ -22,8 +22,10 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
         }
         "ctl" => control(state, words),
         "wait" => {
-            let (form, epoll) = (words.text(), words.descriptor(state));
-            let (timeout, most) = (words.number(), words.number());
+            let form = words.text();
+            let epoll = words.descriptor(state);
+            let timeout = words.number();
+            let most = words.number();
             let mut events = wait(form, epoll, timeout, most)?;
             events.sort();
             Ok(format!("{} {}", events.len(), events.join(" ")).trim_end().to_owned())
@@ -35,7 +37,9 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
 
 /// `ctl EPOLL add|mod|del SLOT EVENTS`
 fn control(state: &State, words: &mut Words) -> Reply {
-    let (epoll, operation, slot) = (words.descriptor(state), words.text(), words.text());
+    let epoll = words.descriptor(state);
+    let operation = words.text();
+    let slot = words.text();
     let mut event = libc::epoll_event {
         events: flags::parse(flags::EPOLL, words.text()) as u32,
         u64: pack(slot),
@@ -62,8 +66,10 @@ fn unpack(data: u64) -> String {
 /// The reported events, as `SLOT=EVENTS`.
 fn wait(form: &str, epoll: RawFd, timeout: c_int, most: usize) -> Result<Vec<String>, Errno> {
     let mut events = vec![libc::epoll_event { events: 0, u64: u64::MAX }; most];
-    let (pointer, count) = (events.as_mut_ptr(), most as c_int);
-    let (time, mask) = (timespec(timeout), empty_mask());
+    let pointer = events.as_mut_ptr();
+    let count = most as c_int;
+    let time = timespec(timeout);
+    let mask = empty_mask();
     let time = if timeout < 0 { ptr::null() } else { &raw const time };
     let mask = &raw const mask;
     let ready = match form {
@@ -84,7 +90,8 @@ fn wait(form: &str, epoll: RawFd, timeout: c_int, most: usize) -> Result<Vec<Str
         _ => panic!("no form `{form}`"),
     }?;
     let event = |event: &libc::epoll_event| {
-        let (data, bits) = (event.u64, event.events);
+        let data = event.u64;
+        let bits = event.events;
         format!("{}={}", unpack(data), flags::format(flags::EPOLL, bits as i32))
     };
     Ok(events[..ready].iter().map(event).collect())
@@ -92,7 +99,8 @@ fn wait(form: &str, epoll: RawFd, timeout: c_int, most: usize) -> Result<Vec<Str
 
 /// `turns EPOLL COUNT`: the events of many calls that return at most one each, every one once: none is starved.
 fn turns(state: &State, words: &mut Words) -> Reply {
-    let (epoll, count): (_, usize) = (words.descriptor(state), words.number());
+    let epoll = words.descriptor(state);
+    let count: usize = words.number();
     let mut seen = Vec::new();
     for _ in 0..count {
         seen.extend(wait("wait", epoll, 0, 1)?);

@@ -14,7 +14,8 @@ use crate::state::{State, Words};
 pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
     match verb {
         "mailbox" => {
-            let (slot, name) = (words.text(), words.text());
+            let slot = words.text();
+            let name = words.text();
             let socket = UnixDatagram::bind(state.folder.join(name)).unwrap();
             // No step may get the number in between.
             let moved = move_up(OwnedFd::from(socket));
@@ -23,13 +24,15 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
             Ok(String::new())
         }
         "pass" => {
-            let (descriptor, name) = (words.descriptor(state), words.text());
+            let descriptor = words.descriptor(state);
+            let name = words.text();
             let socket = UnixDatagram::unbound().unwrap();
             socket.connect(state.folder.join(name)).unwrap();
             Ok(pass(socket.as_raw_fd(), descriptor)?.to_string())
         }
         _ => {
-            let (mailbox, slot) = (words.descriptor(state), words.text());
+            let mailbox = words.descriptor(state);
+            let slot = words.text();
             Ok(keep(state, slot, take(mailbox)? as usize))
         }
     }

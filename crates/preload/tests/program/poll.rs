@@ -23,7 +23,8 @@ unsafe extern "C" {
 
 /// `poll FORM TIMEOUT SLOT=EVENTS…`; the timeout is in milliseconds, and -1 is none.
 pub fn run(state: &State, words: &mut Words) -> Reply {
-    let (form, timeout) = (words.text(), words.number());
+    let form = words.text();
+    let timeout = words.number();
     let mut asked = Vec::new();
     while let Some(word) = words.optional() {
         let (slot, events) = word.split_once('=').unwrap();
@@ -57,8 +58,10 @@ fn poll(form: &str, timeout: c_int, asked: &[(&str, RawFd, c_int)]) -> Reply {
         revents: 0x7fff,
     };
     let mut entries: Vec<_> = asked.iter().map(entry).collect();
-    let (pointer, count) = (entries.as_mut_ptr(), entries.len() as c_ulong);
-    let (time, mask) = (timespec(timeout), empty_mask());
+    let pointer = entries.as_mut_ptr();
+    let count = entries.len() as c_ulong;
+    let time = timespec(timeout);
+    let mask = empty_mask();
     let time = if timeout < 0 { ptr::null() } else { &raw const time };
     let size = size_of_val(&entries[..]);
     let ready = match form {
@@ -127,8 +130,11 @@ fn call_select(
     [r, w, e]: &mut [libc::fd_set; 3],
     timeout: c_int,
 ) -> Result<usize, Errno> {
-    let (time, mask) = (timespec(timeout), empty_mask());
-    let (r, w, e) = (&raw mut *r, &raw mut *w, &raw mut *e);
+    let time = timespec(timeout);
+    let mask = empty_mask();
+    let r = &raw mut *r;
+    let w = &raw mut *w;
+    let e = &raw mut *e;
     if form == "pselect" {
         let time = if timeout < 0 { ptr::null() } else { &raw const time };
         return call!(libc::pselect: count, r, w, e, time, &raw const mask);

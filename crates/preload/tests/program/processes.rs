@@ -49,7 +49,9 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
     match verb {
         "child" => wait(),
         _ => {
-            let (way, program, slot) = (words.text(), words.text(), words.text());
+            let way = words.text();
+            let program = words.text();
+            let slot = words.text();
             spawn(way, program, state.descriptor(slot))
         }
     }
@@ -116,7 +118,8 @@ fn posix_spawn(arguments: &[*mut c_char; 2], descriptor: RawFd) -> Reply {
     let environment = unsafe { environ };
     let mut child = 0;
     let program = arguments[0].cast_const();
-    let (pid, list) = (&raw mut child, arguments.as_ptr());
+    let pid = &raw mut child;
+    let list = arguments.as_ptr();
     let error = call!(libc::posix_spawnp: pid, program, pointer, ptr::null(), list, environment)?;
     call!(libc::posix_spawn_file_actions_destroy: pointer)?;
     done(if error == 0 { Ok(0) } else { Err(Errno(error as c_int)) })

@@ -82,7 +82,8 @@ impl Direction {
     /// One call that receives, and compares. The end of the stream is an error here.
     fn receive(&mut self, socket: RawFd) -> Result<(), Errno> {
         let mut buffer = vec![0u8; self.next()];
-        let (data, length) = (buffer.as_mut_ptr().cast(), buffer.len());
+        let data = buffer.as_mut_ptr().cast();
+        let length = buffer.len();
         let received = match self.sizes.below(3) {
             0 => call!(libc::read: socket, data, length),
             1 => call!(libc::recv: socket, data, length, 0),
@@ -111,8 +112,10 @@ impl Direction {
 /// `pump SLOT WAY SEND TAG RECEIVE TAG SEED`
 fn pump(socket: RawFd, words: &mut Words) -> Reply {
     let way = words.text();
-    let (out, out_tag, back, back_tag) =
-        (words.number(), words.number(), words.number(), words.number());
+    let out = words.number();
+    let out_tag = words.number();
+    let back = words.number();
+    let back_tag = words.number();
     let seed = words.number();
     let mut send = Direction::new(out_tag, out, seed);
     let mut receive = Direction::new(back_tag, back, seed.rotate_left(17));
@@ -284,7 +287,8 @@ fn fill(socket: RawFd, tag: u64) -> Reply {
 
 /// `swallow SLOT TAG FROM LENGTH|end`: receives and compares, to the end of the stream or this many bytes.
 fn swallow(socket: RawFd, words: &mut Words) -> Reply {
-    let (tag, from): (_, u64) = (words.number(), words.number());
+    let tag = words.number();
+    let from: u64 = words.number();
     let length = words.text().parse().unwrap_or(u64::MAX);
     let mut direction =
         Direction { position: from, ..Direction::new(tag, from + length.min(1 << 40), tag) };

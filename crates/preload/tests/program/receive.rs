@@ -38,7 +38,8 @@ const UNTOUCHED: u8 = 0xee;
 /// `in FORM SLOT LENGTHS FLAGS`: lengths that are joined by `+` are buffers of one call, or the messages of `recvmmsg`.
 pub fn run(state: &State, words: &mut Words) -> Reply {
     let form = words.text();
-    let (socket, lengths) = (words.descriptor(state), words.lengths());
+    let socket = words.descriptor(state);
+    let lengths = words.lengths();
     let flags = flags::parse(flags::MESSAGE, words.text());
     match form {
         "recvmsg" => return receive_message(socket, &lengths, flags),
@@ -61,9 +62,11 @@ fn receive(
     lengths: &[usize],
     flags: c_int,
 ) -> Result<usize, Errno> {
-    let (length, size) = (lengths.iter().sum(), buffer.len());
+    let length = lengths.iter().sum();
+    let size = buffer.len();
     let vectors = vectors(buffer.as_mut_ptr(), lengths);
-    let (data, count) = (buffer.as_mut_ptr().cast::<c_void>(), vectors.len() as c_int);
+    let data = buffer.as_mut_ptr().cast::<c_void>();
+    let count = vectors.len() as c_int;
     let null = ptr::null_mut;
     match form {
         "read" => call!(libc::read: socket, data, length),
@@ -129,7 +132,8 @@ fn receive_message(socket: RawFd, lengths: &[usize], flags: c_int) -> Reply {
 fn described(message: &libc::msghdr, buffer: &[u8], received: usize) -> String {
     let flags = flags::format(flags::MESSAGE, message.msg_flags);
     let written = if flags.contains("trunc") { 0 } else { received };
-    let (name, control) = (message.msg_namelen, message.msg_controllen);
+    let name = message.msg_namelen;
+    let control = message.msg_controllen;
     format!("{} flags={flags} name={name} control={control}", describe(&buffer[..written]))
 }
 
@@ -140,7 +144,8 @@ fn receive_messages(socket: RawFd, lengths: &[usize], flags: c_int) -> Reply {
     let vectors: Vec<_> = buffers.iter_mut().map(whole).collect();
     let header = |vectors: &Vec<_>| libc::mmsghdr { msg_hdr: message(vectors), msg_len: 0 };
     let mut messages: Vec<_> = vectors.iter().map(header).collect();
-    let (pointer, count) = (messages.as_mut_ptr(), messages.len() as u32);
+    let pointer = messages.as_mut_ptr();
+    let count = messages.len() as u32;
     let received = call!(libc::recvmmsg: socket, pointer, count, flags as _, ptr::null_mut())?;
     let one = |(message, buffer): (&libc::mmsghdr, &Vec<u8>)| {
         let length = message.msg_len as usize;

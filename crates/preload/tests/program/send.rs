@@ -13,7 +13,8 @@ use crate::state::{State, Words};
 pub fn run(state: &State, words: &mut Words) -> Reply {
     let form = words.text();
     let socket = words.descriptor(state);
-    let (lengths, tag) = (words.lengths(), words.number());
+    let lengths = words.lengths();
+    let tag = words.number();
     let flags = flags::parse(flags::MESSAGE, words.text());
     if form == "sendmmsg" {
         return send_messages(socket, &lengths, tag, flags);
@@ -33,7 +34,8 @@ pub fn send(
     let bytes = pattern::bytes(tag, 0, length);
     let vectors = vectors(bytes.as_ptr().cast_mut(), lengths);
     let message = message(&vectors);
-    let (data, count) = (bytes.as_ptr().cast::<c_void>(), vectors.len());
+    let data = bytes.as_ptr().cast::<c_void>();
+    let count = vectors.len();
     match form {
         "write" => call!(libc::write: socket, data, length),
         "send" => call!(libc::send: socket, data, length, flags),
@@ -119,7 +121,8 @@ pub fn pipe() -> Result<[OwnedFd; 2], Errno> {
 /// `corked SLOT LENGTHS TAG`: one `send` for each length, while `TCP_CORK` is set.
 pub fn corked(state: &State, words: &mut Words) -> Reply {
     let socket = words.descriptor(state);
-    let (lengths, tag): (_, u64) = (words.lengths(), words.number());
+    let lengths = words.lengths();
+    let tag: u64 = words.number();
     cork(socket, 1)?;
     let mut sent = Vec::new();
     for (number, length) in lengths.into_iter().enumerate() {
@@ -130,14 +133,16 @@ pub fn corked(state: &State, words: &mut Words) -> Reply {
 }
 
 fn cork(socket: RawFd, on: c_int) -> Result<usize, Errno> {
-    let (value, length) = ((&raw const on).cast(), mem::size_of::<c_int>() as libc::socklen_t);
+    let value = (&raw const on).cast();
+    let length = mem::size_of::<c_int>() as libc::socklen_t;
     call!(libc::setsockopt: socket, libc::IPPROTO_TCP, libc::TCP_CORK, value, length)
 }
 
 /// `zerocopy SLOT LENGTH TAG`: sends without a copy, and waits until the kernel has released the bytes.
 pub fn zerocopy(state: &State, words: &mut Words) -> Reply {
     let socket = words.descriptor(state);
-    let (length, tag) = (words.number(), words.number());
+    let length = words.number();
+    let tag = words.number();
     let sent = send("send", socket, &[length], tag, libc::MSG_ZEROCOPY)?;
     let mut poll = libc::pollfd { fd: socket, events: 0, revents: 0 };
     let ready = call!(libc::poll: &raw mut poll, 1, 5000)?;

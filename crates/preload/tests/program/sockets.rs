@@ -83,7 +83,8 @@ fn pair(state: &State, words: &mut Words) -> Reply {
 
 /// `accept LISTENER SLOT accept|accept4 [nonblock|cloexec]…`
 fn accept(state: &State, words: &mut Words) -> Reply {
-    let (listener, slot) = (words.descriptor(state), words.text());
+    let listener = words.descriptor(state);
+    let slot = words.text();
     // SAFETY: zero is a valid value of this structure.
     let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
@@ -141,7 +142,8 @@ fn close_range(words: &mut Words) -> Reply {
 
 /// `dup SLOT NEW dup|dup2|dup2-syscall|dup3|fcntl|cloexec [NUMBER]`
 fn duplicate(state: &State, words: &mut Words) -> Reply {
-    let (old, slot) = (words.descriptor(state), words.text());
+    let old = words.descriptor(state);
+    let slot = words.text();
     let way = words.text();
     let number: c_int = words.optional().map_or(0, |number| number.parse().unwrap());
     let new = match way {

@@ -17,7 +17,8 @@ pub fn run(state: &State, verb: &str, words: &mut Words) -> Reply {
     match verb {
         "fdopen" => fdopen(state, words),
         "dprintf" => {
-            let (socket, text) = (words.descriptor(state), text(words));
+            let socket = words.descriptor(state);
+            let text = text(words);
             let number: c_int = 7;
             let format = c"%s %d\n".as_ptr();
             Ok(call!(dprintf: socket, format, text.as_ptr(), number)?.to_string())
@@ -37,7 +38,8 @@ fn text(words: &mut Words) -> CString {
 
 /// `fdopen STREAM SLOT`: the stream has the descriptor from now on.
 fn fdopen(state: &State, words: &mut Words) -> Reply {
-    let (name, slot) = (words.text(), words.text());
+    let name = words.text();
+    let slot = words.text();
     // SAFETY: the mode is a string of C.
     let stream = unsafe { libc::fdopen(state.descriptor(slot), c"r+".as_ptr()) };
     if stream.is_null() {
@@ -55,7 +57,8 @@ fn on_stream(verb: &str, stream: *mut libc::FILE, words: &mut Words) -> Reply {
     match verb {
         // `fwrite STREAM LENGTH TAG`
         "fwrite" => {
-            let (length, tag) = (words.number(), words.number());
+            let length = words.number();
+            let tag = words.number();
             let bytes = pattern::bytes(tag, 0, length).as_ptr().cast();
             let written = call!(libc::fwrite: bytes, 1, length, stream)?;
             done(call!(libc::fflush: stream))?;

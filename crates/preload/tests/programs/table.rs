@@ -68,7 +68,9 @@ fn check_wrk(_: &Testbed, output: &str) {
 
 fn nginx_configuration(place: &Testbed) {
     web_files(place);
-    let (folder, host, port) = (place.path().display(), &place.host, place.port);
+    let folder = place.path().display();
+    let host = &place.host;
+    let port = place.port;
     let configuration = format!(
         "worker_processes 2;\ndaemon off;\npid {folder}/pid;\nerror_log stderr;\n\
          events {{ worker_connections 200; }}\n\

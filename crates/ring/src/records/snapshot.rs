@@ -118,7 +118,8 @@ impl Snapshot {
         let mut header = [0; size_of::<Totals>()];
         read_exact(file, &mut header, 0)?;
         let closed = Closed::decode(&header)?;
-        let (mut connections, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+        let mut connections = Vec::new();
+        let mut chunk = vec![0; CHUNK];
         let mut at = HEADER as u64;
         while let Some(start) = next_data(file, at)? {
             let length = CHUNK.min(LENGTH - usize::try_from(start).unwrap_or(LENGTH));
@@ -157,8 +158,8 @@ impl Closed {
 impl Connection {
     /// `bytes` has at least the length of a [`Record`]. `None` if the record is free.
     fn decode(bytes: &[u8]) -> Result<Option<Self>, SnapshotError> {
-        let (mode, reason) =
-            (number(bytes, offset_of!(Record, mode)), number(bytes, offset_of!(Record, reason)));
+        let mode = number(bytes, offset_of!(Record, mode));
+        let reason = number(bytes, offset_of!(Record, reason));
         let mode = match mode {
             0 => return Ok(None),
             1 => Mode::Tcp,

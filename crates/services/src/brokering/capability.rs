@@ -85,7 +85,8 @@ impl Service for Mediator {
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
         let role = role(params)?.ok_or(Refused::Missing(ROLE))?;
-        let (pending, node) = (self.pending.clone(), self.node);
+        let pending = self.pending.clone();
+        let node = self.node;
         // Further streams that the client opens are refused.
         Ok(PreparedRun::new(move |Invocation { holder, .. }, stream: Stream| async move {
             let (send, receive) = stream.split();

@@ -65,7 +65,8 @@ mod tests {
     #[tokio::test]
     async fn messages_round_trip_and_other_bytes_are_refused() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
-        let ((mut sending, _near), (_far, mut receiving)) = (near.split(), far.split());
+        let (mut sending, _near) = near.split();
+        let (_far, mut receiving) = far.split();
         let part = Part::Ended(Ended::new(Cause::Away, "gone"));
         send(&mut sending, part.clone()).await.unwrap();
         assert_eq!(receive(&mut receiving).await, Ok(Some(part)));
@@ -80,7 +81,8 @@ mod tests {
     #[tokio::test]
     async fn a_message_that_is_too_long_is_refused() {
         let (near, far) = levada_session::testing::pair().await.unwrap();
-        let ((mut sending, _near), (_far, mut receiving)) = (near.split(), far.split());
+        let (mut sending, _near) = near.split();
+        let (_far, mut receiving) = far.split();
         let long = vec![0; wire::MAX_MEDIATION + 1];
         let write = async {
             // It may be refused before it is complete.

@@ -29,7 +29,8 @@ impl Session<'_> {
 
     /// The right to read the package is checked here for each transfer, as for [`Self::fetch`].
     pub(super) async fn admit(&mut self, call: wire::Admit) -> Result<(), RequestError> {
-        let (key, version) = (message::key(&call.key)?, message::version(&call.version)?);
+        let key = message::key(&call.key)?;
+        let version = message::version(&call.version)?;
         self.check_right(Right::Read, &key)?;
         let name = format!("{key} {version}");
         let found = self.handle.with(move |store| store.get(&key, &version)).await?;

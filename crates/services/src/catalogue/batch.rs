@@ -75,7 +75,8 @@ impl Session<'_> {
         drafts: Vec<Checked>,
         contents: Vec<Vec<u8>>,
     ) -> Result<(), RequestError> {
-        let (mut accepted, mut refused) = (Vec::new(), Vec::new());
+        let mut accepted = Vec::new();
+        let mut refused = Vec::new();
         for draft in drafts {
             refused.push(match draft {
                 Ok(draft) => {
@@ -155,7 +156,8 @@ fn verify_packages(
     missing: &[MissingPackage],
     contents: Vec<Vec<u8>>,
 ) -> (Vec<Checked>, Vec<Vec<u8>>) {
-    let (mut intact, mut damaged) = (Vec::new(), Vec::new());
+    let mut intact = Vec::new();
+    let mut damaged = Vec::new();
     for (one, content) in missing.iter().zip(contents) {
         if sha256(&[&content]) == one.digest {
             intact.push(content);

@@ -25,7 +25,8 @@ pub struct CatalogueHandle {
 impl CatalogueHandle {
     /// A handle for `store`. All later changes must go through this handle, so that watchers are notified.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
-        let (revision, uploads) = (watch::Sender::new(0), Uploads::default());
+        let revision = watch::Sender::new(0);
+        let uploads = Uploads::default();
         let low_priority = LowPriority::start();
         Self { store, clock, revision, uploads, low_priority, swarm: OnceLock::new() }
     }
@@ -135,7 +136,8 @@ impl CatalogueHandle {
         contents: Vec<Vec<u8>>,
         by: Option<Identity>,
     ) -> Result<Vec<Result<Outcome, StoreError>>, HandleError> {
-        let (now, revision) = (self.now(), self.revision.clone());
+        let now = self.now();
+        let revision = self.revision.clone();
         self.with(move |store| {
             let contents: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
             store.add_blobs(&contents)?;

@@ -22,9 +22,11 @@ const FINDING_QUEUE: usize = 64;
 
 impl Session<'_> {
     pub(super) async fn fetch(&mut self, call: wire::Fetch) -> Result<(), RequestError> {
-        let (key, version) = (message::key(&call.key)?, message::version(&call.version)?);
+        let key = message::key(&call.key)?;
+        let version = message::version(&call.version)?;
         self.check_right(Right::Read, &key)?;
-        let (name, number) = (key.to_string(), version.to_string());
+        let name = key.to_string();
+        let number = version.to_string();
         let found = self.handle.with(move |store| {
             let found = store.get(&key, &version)?;
             let package = found.map(|found| found.package);
@@ -97,10 +99,12 @@ impl Session<'_> {
 
     pub(super) async fn collect(&mut self, call: wire::Collect) -> Result<(), RequestError> {
         self.check_any_right(Right::Admin)?;
-        let (grace, now) = (Duration::from_secs(call.grace), self.handle.now());
+        let grace = Duration::from_secs(call.grace);
+        let now = self.handle.now();
         let by = self.principal.identity;
         let collected = self.handle.with(move |store| store.collect(grace, by, now)).await?;
-        let (packages, bytes) = (collected.blobs, collected.bytes);
+        let packages = collected.blobs;
+        let bytes = collected.bytes;
         Ok(self.respond(Response::Collected(wire::Collected { packages, bytes })).await?)
     }
 

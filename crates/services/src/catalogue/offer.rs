@@ -85,7 +85,8 @@ pub(super) fn hash_tree(
         return Ok(None);
     }
     let Some(source) = open(store, package, &[])? else { return Ok(None) };
-    let (root, hashes) = (source.id().root, source.chunk_hashes().to_vec());
+    let root = source.id().root;
+    let hashes = source.chunk_hashes().to_vec();
     let tree = Outboard { root, part: CHUNK.bytes(), hashes };
     // On a full disk, the next request computes it again.
     let _ = store.add_outboard(&package.digest, &tree);

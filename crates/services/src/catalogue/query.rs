@@ -85,7 +85,8 @@ impl Session<'_> {
             after => Some(message::key(after)?),
         };
         loop {
-            let (query, from) = (query.clone(), after);
+            let query = query.clone();
+            let from = after;
             let page = self.handle.with(move |store| query.page(store, from.as_ref())).await?;
             for item in page.items {
                 if left == 0 {
@@ -107,7 +108,8 @@ impl Session<'_> {
         let mut left = if call.limit == 0 { u64::MAX } else { call.limit };
         let mut after: Option<SearchCursor> = None;
         loop {
-            let (query, rights) = (call.query.clone(), self.principal.rights.clone());
+            let query = call.query.clone();
+            let rights = self.principal.rights.clone();
             let found = self.handle.with(move |store| {
                 let hits = store.search(&query, kind, after.as_ref(), PAGE_SIZE)?;
                 let next = hits.last().map(|hit| hit.cursor.clone());

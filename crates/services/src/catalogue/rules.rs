@@ -109,8 +109,8 @@ impl FromStr for Rule {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, star) =
-            (self.kind.map_or("*", Kind::as_str), if self.is_prefix { "*" } else { "" });
+        let kind = self.kind.map_or("*", Kind::as_str);
+        let star = if self.is_prefix { "*" } else { "" };
         write!(f, "{} {kind}/{}{star}", self.right.as_str(), self.name)
     }
 }
@@ -199,7 +199,8 @@ mod tests {
             let (Ok(one), Ok(other)) = (one.parse::<Rule>(), other.parse::<Rule>()) else { return };
             let Ok(name) = name.parse() else { return };
             let key = Key { kind: Kind::Hyperty, name };
-            let (one, allowed) = (Rights::new(vec![one]), Rights::new(vec![other.clone()]));
+            let one = Rights::new(vec![one]);
+            let allowed = Rights::new(vec![other.clone()]);
             if one.covers(&other) && allowed.allows(other.right, &key) {
                 assert!(one.allows(other.right, &key));
             }

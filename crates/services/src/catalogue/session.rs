@@ -214,7 +214,8 @@ impl Session<'_> {
 
     async fn receive_package(&mut self, package: &Package) -> Result<(), RequestError> {
         check_length(package, self.principal.max_package)?;
-        let (handle, by) = (self.handle, self.principal.identity);
+        let handle = self.handle;
+        let by = self.principal.identity;
         let upload = handle.uploads.begin(handle.store(), by, package.digest).await?;
         let busy = || Failed::new(Cause::Busy, "too many uploads are running: try again later");
         let mut upload = upload.ok_or_else(busy)?;
@@ -238,7 +239,8 @@ impl Session<'_> {
     }
 
     async fn yank(&mut self, call: wire::Yank) -> Result<(), RequestError> {
-        let (key, version) = (message::key(&call.key)?, message::version(&call.version)?);
+        let key = message::key(&call.key)?;
+        let version = message::version(&call.version)?;
         self.check_right(Right::Yank, &key)?;
         let by = self.principal.identity;
         let outcome = self.handle.yank(key, version, !call.back, by).await;

@@ -46,7 +46,8 @@ struct Pattern(Regex);
 impl AllowedCommand {
     /// Whether the program may have these arguments.
     pub(super) fn check(&self, args: &[String]) -> Result<(), Refused> {
-        let (program, limit) = (&self.program, self.limit());
+        let program = &self.program;
+        let limit = self.limit();
         if args.len() > limit {
             let text = format!("{program:?} takes at most {limit} arguments");
             return Err(Refused::NotAccepted(text));

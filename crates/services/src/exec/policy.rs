@@ -141,7 +141,8 @@ impl Policy {
     }
 
     fn parse(&self, params: &Params) -> Result<(Option<Program>, Setting), Refused> {
-        let (mut program, mut setting) = (None, Setting::default());
+        let mut program = None;
+        let mut setting = Setting::default();
         for (key, value) in params.iter() {
             match key {
                 // The node checks it.
@@ -424,7 +425,8 @@ mod tests {
     #[test]
     fn missing_programs_and_directories_are_reported_and_may_be_installed_later() {
         let folder = tempfile::tempdir().unwrap();
-        let (program, directory) = (folder.path().join("program"), folder.path().join("directory"));
+        let program = folder.path().join("program");
+        let directory = folder.path().join("directory");
         let text = format!(
             "directory = '{}'\n[[command]]\nprogram = 'cat'\n[[command]]\nprogram = '{}'",
             directory.display(),

@@ -94,7 +94,8 @@ async fn drain_ended(
     error.left = MAX_PIPE;
     loop {
         let late = Instant::now() >= deadline;
-        let (read_output, read_error) = (output.is_open(late), error.is_open(late));
+        let read_output = output.is_open(late);
+        let read_error = error.is_open(late);
         if !read_output && !read_error {
             return Ok(());
         }

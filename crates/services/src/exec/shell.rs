@@ -56,7 +56,8 @@ impl Service for Shell {
 /// The size and the kind of the terminal. The size must be in the request: a later link cannot add it, because the
 /// terminal would not be the client's.
 fn parse(params: &Params) -> Result<(Window, &str), Refused> {
-    let (mut window, mut term) = (None, DUMB);
+    let mut window = None;
+    let mut term = DUMB;
     for (key, value) in params.iter() {
         match key {
             Params::FRAMING => {}

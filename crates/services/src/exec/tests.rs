@@ -121,7 +121,8 @@ async fn cat_returns_its_input_unchanged() {
             send.send(&Message::End.to_bytes()).await.unwrap();
         };
         let read = async {
-            let (mut at, mut reader) = (0, MessageReader::new());
+            let mut at = 0;
+            let mut reader = MessageReader::new();
             while let Some(message) = reader.next(receive).await.unwrap() {
                 match message {
                     Message::Data(part) => {

@@ -123,7 +123,8 @@ fn parse_addresses(text: &str, listen: bool) -> Option<Addresses> {
         None => (false, text),
     };
     let (hosts, ports) = split(rest)?;
-    let (hosts, ports) = (Hosts::parse(hosts)?, parse_ports(ports)?);
+    let hosts = Hosts::parse(hosts)?;
+    let ports = parse_ports(ports)?;
     // A listener is for TCP or a Unix socket, and its host is an IP address of this machine.
     if listen && (udp || !matches!(hosts, Hosts::Net(_))) {
         return None;
@@ -140,7 +141,8 @@ fn parse_ports(text: &str) -> Option<RangeInclusive<u16>> {
         return Some(0..=u16::MAX);
     }
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (number(first)?, number(last)?);
+    let first = number(first)?;
+    let last = number(last)?;
     (first <= last).then_some(first..=last)
 }
 

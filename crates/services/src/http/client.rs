@@ -121,7 +121,8 @@ impl Local {
     ) {
         let (idle, evictions) = self.connections.add();
         let answer = service_fn(|request| {
-            let (local, busy) = (self.clone(), idle.pause());
+            let local = self.clone();
+            let busy = idle.pause();
             async move {
                 let response = local.answer(request).await;
                 Ok::<_, Infallible>(response.map(|body| BusyBody { body, _busy: busy }))

@@ -141,7 +141,8 @@ pub(super) fn take_fields(mut bytes: &[u8]) -> Result<HeaderMap, HeadError> {
     while !bytes.is_empty() {
         let (line, rest) = take_line(bytes)?;
         let colon = line.iter().position(|byte| *byte == b':').ok_or(HeadError("a field"))?;
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        let name = &line[..colon];
+        let value = line[colon + 1..].trim_ascii();
         // A name has no white space, so a continued line is no field either (RFC 9112 sections 5.1 and 5.2).
         let name = HeaderName::from_bytes(name).map_err(|_| HeadError("the name of a field"))?;
         let value =

@@ -81,7 +81,8 @@ impl Service for Http {
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
         check_none(params)?;
         self.middleboxes.check_without()?;
-        let (origin, names) = (self.origin.clone(), self.names.clone());
+        let origin = self.origin.clone();
+        let names = self.names.clone();
         Ok(PreparedRun::new(move |invocation, stream| {
             let origin = origin.for_user(name_of(&*names, invocation.holder));
             serve::streams(origin, invocation.streams, stream)
@@ -95,7 +96,9 @@ impl Service for Http {
     fn prepare_path(&self, params: &Params, path: &Path) -> Result<PreparedPathRun, Refused> {
         check_none(params)?;
         let layout = self.middleboxes.check(path)?;
-        let (origin, names, path) = (self.origin.clone(), self.names.clone(), path.clone());
+        let origin = self.origin.clone();
+        let names = self.names.clone();
+        let path = path.clone();
         let run = PreparedPathRun::new(move |session| {
             let origin = origin.for_user(name_of(&*names, session.peer()));
             serve::path(origin, path, session)

@@ -45,7 +45,8 @@ impl LocalClient {
 
     /// Makes a request without waiting for its response.
     async fn request(&mut self, line: &str, body: &str) {
-        let (host, length) = (self.host, body.len());
+        let host = self.host;
+        let length = body.len();
         let request =
             format!("{line} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n{body}");
         self.socket.write_all(request.as_bytes()).await.unwrap();

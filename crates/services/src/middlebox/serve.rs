@@ -139,7 +139,8 @@ impl Middlebox {
             self.handshakes.make_room(self.most_handshakes).await;
             let source = source_of(address.ip());
             let (handshake, evicted) = self.handshakes.enter(source);
-            let (middlebox, failed) = (self.clone(), failed.clone());
+            let middlebox = self.clone();
+            let failed = failed.clone();
             tasks.spawn(async move {
                 if let Err(error) = middlebox.carry_unless_evicted(stream, handshake, evicted).await
                 {

@@ -37,7 +37,8 @@ impl Driver {
         account: Option<Account>,
     ) -> Self {
         shared.lock().accounted = account.is_some();
-        let (pipe, memory) = (Pipe::new(transport, received), account.map(Memory::new));
+        let pipe = Pipe::new(transport, received);
+        let memory = account.map(Memory::new);
         let mut driver = Self { shared, pipe, timer: Timer::new(), deadline: None, memory };
         driver.deliver();
         driver

@@ -103,7 +103,8 @@ impl Driver {
     pub(super) fn account(&mut self) -> bool {
         let Some(account) = &self.account else { return true };
         let state = self.shared.lock();
-        let (accounted, memory) = (state.accounted, state.channel.memory());
+        let accounted = state.accounted;
+        let memory = state.channel.memory();
         drop(state);
         if !accounted {
             self.account = None;

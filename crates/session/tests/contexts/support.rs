@@ -123,7 +123,8 @@ async fn unstarted(
     freezer: &Freezer,
     (admitted, budget): (bool, Option<(&Arc<Budget>, IpAddr)>),
 ) -> (PathSession, PathSession) {
-    let (hop, server) = (key(), key());
+    let hop = key();
+    let server = key();
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
     let path = Path {
         kem: Kem::X25519,

@@ -86,7 +86,8 @@ impl Folder {
         while !bytes.is_empty() {
             let behind = self.starts.partition_point(|start| *start <= position);
             let number = behind.checked_sub(1).ok_or(io::ErrorKind::UnexpectedEof)?;
-            let (entry, start) = (&self.entries[number], self.starts[number]);
+            let entry = &self.entries[number];
+            let start = self.starts[number];
             let left = (start + entry.length()).saturating_sub(position);
             let length = left.min(bytes.len() as u64) as usize;
             if length == 0 {

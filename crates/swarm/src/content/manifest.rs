@@ -131,7 +131,8 @@ impl Manifest {
         if entries.len() > MAX_ENTRIES {
             return Err(ManifestError::TooLong);
         }
-        let (mut bytes, mut total) = (0_u64, 0_u64);
+        let mut bytes = 0_u64;
+        let mut total = 0_u64;
         for entry in &entries {
             entry.check()?;
             bytes += encoding::length(layout, entry);

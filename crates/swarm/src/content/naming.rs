@@ -60,6 +60,7 @@ pub(super) fn sync_name(target: &Path) -> Result<(), ContentError> {
 /// Returns true if `path` is a name of this very file.
 fn is_at(file: &File, path: &Path) -> bool {
     let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-    let (file, named) = (file.metadata().map(place), fs::symlink_metadata(path).map(place));
+    let file = file.metadata().map(place);
+    let named = fs::symlink_metadata(path).map(place);
     matches!((file, named), (Ok(file), Ok(named)) if file == named)
 }

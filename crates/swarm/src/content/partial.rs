@@ -81,7 +81,8 @@ impl PartialFile {
         if fs::symlink_metadata(target).is_ok() {
             return Err(ContentError::Exists(target.to_owned()));
         }
-        let (data_path, sidecar_path) = (beside(target, ".part"), beside(target, ".part.levada"));
+        let data_path = beside(target, ".part");
+        let sidecar_path = beside(target, ".part.levada");
         let data = open_own(&data_path)?;
         let is_new = data.metadata().map_err(ContentError::file(&data_path))?.len() == 0;
         match data.try_lock() {
@@ -147,7 +148,8 @@ impl PartialFile {
 
     /// After a crash of the system: keeps those chunks that were not synced and are right all the same.
     fn hash_unsynced(&mut self) -> Result<(), ContentError> {
-        let (geometry, doubtful) = (self.geometry(), std::mem::take(&mut self.unsynced));
+        let geometry = self.geometry();
+        let doubtful = std::mem::take(&mut self.unsynced);
         for index in &doubtful {
             let (_, bytes) = self.read(*index, 0)?;
             let hash = chunk_hash(geometry, *index, &bytes);
@@ -157,7 +159,8 @@ impl PartialFile {
         }
         self.data.sync_data().map_err(ContentError::file(&self.data_path))?;
         self.synced = self.have.clone();
-        let (file, sidecar) = (&self.sidecar_file, &self.sidecar);
+        let file = &self.sidecar_file;
+        let sidecar = &self.sidecar;
         let store = |bits| sidecar.store_bits(file, bits, &self.have, &doubtful);
         let stored = store(Bits::Written).and_then(|()| store(Bits::Synced));
         let stored = stored.and_then(|()| file.sync_data()).and_then(|()| sidecar.store_boot(file));
@@ -312,7 +315,8 @@ impl PartialFile {
     /// Writes into the sidecar what was written into the file, and syncs if that is much.
     fn record(&mut self) -> Result<(), ContentError> {
         let failed = ContentError::file(&self.sidecar_path);
-        let (sidecar, file) = (&self.sidecar, &self.sidecar_file);
+        let sidecar = &self.sidecar;
+        let file = &self.sidecar_file;
         sidecar
             .store_nodes(file, &self.tree, &mut self.new_nodes)
             .and_then(|()| sidecar.store_bits(file, Bits::Written, &self.have, &self.new_chunks))

@@ -70,13 +70,15 @@ impl Sidecar {
     pub(super) fn load(&self, file: &File) -> io::Result<Loaded> {
         let [written, synced] =
             [Bits::Written, Bits::Synced].map(|bits| self.read_bits(file, bits));
-        let (written, synced) = (written?, synced?);
+        let written = written?;
+        let synced = synced?;
         // A new download takes memory for what comes, not for what a ticket says.
         let tree = match written.iter().all(|byte| *byte == 0) {
             true => Tree::new(self.id),
             false => self.load_tree(file)?,
         };
-        let (written, synced) = (self.proved(&written, &tree), self.proved(&synced, &tree));
+        let written = self.proved(&written, &tree);
+        let synced = self.proved(&synced, &tree);
         let mut boot = [0; 12];
         file.read_exact_at(&mut boot, BOOT)?;
         let is_same_boot = current_boot().is_some_and(|current| current == boot);

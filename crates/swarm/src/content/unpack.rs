@@ -66,7 +66,8 @@ impl<'a> Unpacking<'a> {
     fn begin(file: &'a Mutex<PartialFile>) -> Result<Self, ContentError> {
         let mut partial = lock(file);
         partial.sync()?;
-        let (content, target) = (partial.data(), partial.target().to_owned());
+        let content = partial.data();
+        let target = partial.target().to_owned();
         if fs::symlink_metadata(&target).is_ok() {
             return Err(ContentError::Exists(target));
         }

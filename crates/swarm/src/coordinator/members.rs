@@ -103,7 +103,8 @@ impl Members {
         let peer = self.next_id();
         self.next += 1;
         if !self.is_expelled(&identity) {
-            let (addresses, neighbours) = (None, BTreeSet::new());
+            let addresses = None;
+            let neighbours = BTreeSet::new();
             self.members.insert(peer, Member { identity, chunks: 0, addresses, neighbours });
         }
         peer

@@ -135,7 +135,8 @@ impl Runner {
         self.handle(Input::Linked(PeerId::COORDINATOR));
         let mut stop = std::pin::pin!(stop);
         let mut finishing: Option<JoinHandle<_>> = None;
-        let (mut complete, mut accepts) = (false, true);
+        let mut complete = false;
+        let mut accepts = true;
         loop {
             let has_all = self.peer.is_complete();
             if has_all && !complete && finishing.is_none() {

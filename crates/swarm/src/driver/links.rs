@@ -186,7 +186,8 @@ async fn write_data(
 ) -> Option<()> {
     let mut waiting = Vec::new();
     while chunks.recv_many(&mut waiting, disk.batch).await > 0 {
-        let (store, wanted) = (disk.store.clone(), std::mem::take(&mut waiting));
+        let store = disk.store.clone();
+        let wanted = std::mem::take(&mut waiting);
         let read = move || {
             let read = |(index, levels)| (index, store.read(index, levels));
             wanted.into_iter().map(read).collect::<Vec<_>>()
@@ -243,7 +244,8 @@ struct Received {
 async fn store_received(mut received: Receiver<Received>, disk: Disk, events: Sender<Event>) {
     let mut waiting = Vec::new();
     while received.recv_many(&mut waiting, disk.batch).await > 0 {
-        let (store, chunks) = (disk.store.clone(), std::mem::take(&mut waiting));
+        let store = disk.store.clone();
+        let chunks = std::mem::take(&mut waiting);
         let work = move || {
             let stored = chunks.into_iter().map(|chunk| store_one(&store, chunk));
             stored.collect::<Vec<_>>()
@@ -264,7 +266,8 @@ fn store_one(store: &Store, chunk: Received) -> Event {
         Err(ContentError::BadChunk(_)) => Ok(false),
         Err(error) => Err(error),
     };
-    let (from, index) = (chunk.from, chunk.header.index);
+    let from = chunk.from;
+    let index = chunk.header.index;
     let bytes = bytes.len() as u64;
     // Peers need it no longer.
     let content = match store {

@@ -143,7 +143,8 @@ impl Pairing {
             return None;
         }
         table.next += 1;
-        let (number, (end, ended)) = (table.next, oneshot::channel());
+        let number = table.next;
+        let (end, ended) = oneshot::channel();
         table.halves.insert(identity, Waiting { number, half, end });
         Some(Put::Waits(number, ended))
     }

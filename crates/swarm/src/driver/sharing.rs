@@ -92,7 +92,8 @@ impl Share {
     pub fn start(source: Arc<Source>, options: ShareOptions) -> Self {
         let ShareOptions { name, mode, udp, upload_limit, seed } = options;
         let id = source.id();
-        let (chunk, is_folder) = (id.geometry.chunk_size(), source.is_folder());
+        let chunk = id.geometry.chunk_size();
+        let is_folder = source.is_folder();
         let is_mediated = mode != Mode::Direct;
         let description = Description { chunk, is_folder, is_mediated, udp, name };
         let (events, inbox) = channel(QUEUE);

@@ -323,7 +323,8 @@ impl Coordinator {
     }
 
     fn requested(&mut self, from: PeerId, requests: &[(u32, u8)], now: Duration) {
-        let (chunks, levels) = (self.geometry.chunks(), self.geometry.levels());
+        let chunks = self.geometry.chunks();
+        let levels = self.geometry.levels();
         let Some(member) = self.members.get(&from) else { return };
         let outstanding = member.wanted.len() + member.sending.len() + requests.len();
         let valid = requests.iter().all(|(index, deep)| *index < chunks && *deep <= levels);

@@ -41,7 +41,8 @@ impl Peer {
     /// A peer that has the chunks `have` of a content.
     pub fn new(geometry: Geometry, have: Bitmap) -> Self {
         let empty = || Bitmap::new(geometry.chunks());
-        let (assigned, lost) = (empty(), empty());
+        let assigned = empty();
+        let lost = empty();
         let runs: Vec<Range<u32>> = have.runs().collect();
         let mut peer = Self {
             geometry,

@@ -144,7 +144,8 @@ impl Coordinator {
 
     /// Gives every peer that is there its blocks.
     fn place_blocks(&mut self, chosen: &mut BTreeMap<PeerId, Vec<u32>>) {
-        let (chunks, peers) = (self.geometry.chunks(), self.present.clone());
+        let chunks = self.geometry.chunks();
+        let peers = self.present.clone();
         for index in 0..chunks {
             let block = u64::from(index) * peers.len() as u64 / u64::from(chunks);
             self.place_chunk(index, block as usize, &peers, chosen);

@@ -168,7 +168,8 @@ impl Simulator<'_> {
         if !faults.change_delays() {
             return None;
         }
-        let (one, other) = (self.number(from), self.number(to));
+        let one = self.number(from);
+        let other = self.number(to);
         let start = faults.separated_until(leaves, one, other).unwrap_or(leaves);
         let jitter = u32::try_from(faults.jitter.as_micros()).unwrap_or(u32::MAX);
         let jitter = Duration::from_micros(u64::from(self.random.below(jitter)));
@@ -181,7 +182,8 @@ impl Simulator<'_> {
 
     /// Whether a connection can be made now.
     pub(super) fn can_connect(&self, one: PeerId, other: PeerId) -> bool {
-        let (numbers, faults) = ((self.number(one), self.number(other)), &self.scenario.faults);
+        let numbers = (self.number(one), self.number(other));
+        let faults = &self.scenario.faults;
         let pairs = [(one, other), (other, one)];
         faults.separated_until(self.now, numbers.0, numbers.1).is_none()
             && !pairs.iter().any(|pair| self.paths.unnoticed.contains(pair))
@@ -208,7 +210,8 @@ impl Simulator<'_> {
     }
 
     fn break_link(&mut self, one: usize, other: usize, noticed: Duration) {
-        let (one, other) = (self.nodes[one].id, self.nodes[other].id);
+        let one = self.nodes[one].id;
+        let other = self.nodes[other].id;
         let both_run = self.is_running(one) && self.is_running(other);
         if !both_run || one == other || !self.network.unlink(one, other) {
             return;
@@ -321,7 +324,8 @@ impl Simulator<'_> {
         self.outcome.expelled.extend(expelled);
         self.outcome.expelled.sort_unstable();
         self.outcome.expelled.dedup();
-        let (all, counters) = (&mut self.outcome.counters, self.coordinator.counters());
+        let all = &mut self.outcome.counters;
+        let counters = self.coordinator.counters();
         all.fetches += counters.fetches;
         all.sent += counters.sent;
         all.loads += counters.loads;

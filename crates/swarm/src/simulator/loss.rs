@@ -94,7 +94,8 @@ impl Streams {
         let recovery = if stream.2 { scenario.data } else { scenario.control };
         // At least one of the packets.
         let lost = 1.0 - (1.0 - scenario.loss).powi(packets as i32);
-        let (mut at, mut sent) = (arrives, 1);
+        let mut at = arrives;
+        let mut sent = 1;
         while self.random.chance(lost) {
             at += recovery.wait(scenario.delay * 2, sent, timer, at);
             sent += 1;

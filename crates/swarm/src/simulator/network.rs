@@ -80,7 +80,8 @@ impl Network {
     /// The number of the connection of two parties.
     pub(super) fn link_of(&self, one: PeerId, other: PeerId) -> Option<u32> {
         // The coordinator, which has number 0, has far more links than a peer.
-        let (few, many) = (one.max(other), one.min(other));
+        let few = one.max(other);
+        let many = one.min(other);
         let end = self.ends.get(few.0 as usize)?;
         end.find(many).ok().map(|place| end.links[place].1)
     }

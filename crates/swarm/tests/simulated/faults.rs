@@ -119,7 +119,8 @@ fn partition(peers: u64, numbers: &mut Numbers) -> Partition {
 /// The clock of a party jumps ahead by minutes. In half of the cases, it was ahead before and jumps back: further than the clock of the driver,
 /// which is monotonic, since the wall clock has no effect on that.
 fn jumps(peers: u64, numbers: &mut Numbers) -> Vec<Jump> {
-    let (party, at) = (numbers.party(peers), numbers.millis(600));
+    let party = numbers.party(peers);
+    let at = numbers.millis(600);
     let by = Duration::from_secs(1 + numbers.below(600));
     let jump = |at, back| Jump { at, party, by, back };
     match numbers.below(2) {
@@ -138,7 +139,8 @@ pub fn honest(scenario: &Scenario) -> usize {
 
 /// Every honest peer has everything in the end, or knows that the rest is lost, which is so only if the source can no longer be read.
 pub fn check(scenario: &Scenario) -> Outcome {
-    let (seed, outcome) = (scenario.seed, run(scenario));
+    let seed = scenario.seed;
+    let outcome = run(scenario);
     let told = outcome.finished.len() + outcome.lost;
     assert!(told >= honest(scenario), "seed {seed}: {scenario:?} {outcome:?}");
     assert!(scenario.source_ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");

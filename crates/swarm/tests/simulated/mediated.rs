@@ -74,7 +74,8 @@ fn each_chunk_is_fetched_once_and_the_uplink_is_never_idle() {
         for cache in [32, 64, 100] {
             let scenario = mediated(equal(peers, chunks), settings(peers, cache));
             let outcome = run(&scenario);
-            let (first, last) = (outcome.finished[0], outcome.finished[peers - 1]);
+            let first = outcome.finished[0];
+            let last = outcome.finished[peers - 1];
             // Simulated time, which no machine changes.
             let time = last.as_secs_f64() / uplink_bound(&scenario);
             let fetched = fetched(&scenario, &outcome);

@@ -43,10 +43,12 @@ async fn every_peer_has_the_file(udp: Option<UdpStream>) {
 
 async fn all_complete(mode: Mode, peers: usize, udp: Option<UdpStream>) {
     let folder = tempfile::tempdir().unwrap();
-    let (path, content) = (folder.path().join("source"), bytes(1_000_000));
+    let path = folder.path().join("source");
+    let content = bytes(1_000_000);
     fs::write(&path, &content).unwrap();
     let coordinator = Coordinator::start(&path, mode, udp).await;
-    let (id, root) = (coordinator.share.id(), blake3::hash(&content));
+    let id = coordinator.share.id();
+    let root = blake3::hash(&content);
     let by_quic = match udp {
         Some(_) => Some(udp::serve(&coordinator).await),
         None => None,

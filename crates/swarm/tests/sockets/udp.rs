@@ -23,7 +23,8 @@ async fn bind() -> (TcpListener, Endpoint, QuicListener) {
 pub(super) async fn serve(coordinator: &Coordinator) -> SocketAddr {
     let (tcp, endpoint, mut quic) = bind().await;
     let address = tcp.local_addr().unwrap();
-    let (config, share) = (ServerConfig::new(&coordinator.key).unwrap(), coordinator.share.clone());
+    let config = ServerConfig::new(&coordinator.key).unwrap();
+    let share = coordinator.share.clone();
     tokio::spawn(async move {
         let _endpoint = endpoint;
         while let Some((transport, _)) = quic.accept().await {
@@ -47,7 +48,8 @@ pub(super) async fn network(
     let address = tcp.local_addr().unwrap().to_string();
     let config = Arc::new(ServerConfig::new(key).unwrap());
     let (sender, incoming) = mpsc::channel(16);
-    let (of_quic, config_of_quic) = (sender.clone(), config.clone());
+    let of_quic = sender.clone();
+    let config_of_quic = config.clone();
     tokio::spawn(async move {
         while let Some((transport, _)) = quic.accept().await {
             let accepting = accept(Box::new(transport), &config_of_quic, Options::default());
@@ -68,7 +70,8 @@ pub(super) async fn network(
     let config = Arc::new(ClientConfig::new(key).unwrap());
     let of_udp = config.clone();
     let dial_udp: Dial = Arc::new(move |identity, addresses: Vec<String>| {
-        let (config, endpoint) = (of_udp.clone(), endpoint.clone());
+        let config = of_udp.clone();
+        let endpoint = endpoint.clone();
         Box::pin(async move {
             if blocked {
                 return Err(SessionError::Closed);
@@ -92,7 +95,8 @@ async fn peers_exchange_chunks_over_tcp_and_udp_or_over_tcp_alone() {
         (UdpStream::Control, true),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let (path, content) = (folder.path().join("source"), bytes(3_000_000));
+        let path = folder.path().join("source");
+        let content = bytes(3_000_000);
         fs::write(&path, &content).unwrap();
         let coordinator = Coordinator::start(&path, Mode::Direct, Some(udp)).await;
         let id = coordinator.share.id();

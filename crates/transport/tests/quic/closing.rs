@@ -65,7 +65,8 @@ async fn shutting_down_twice_is_harmless() {
 
 /// Passes datagrams between a client and `server` while `open`.
 fn relay(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
-    let (near, far) = (socket(), socket());
+    let near = socket();
+    let far = socket();
     let address = near.local_addr().unwrap();
     far.connect(server).unwrap();
     let open = Arc::new(AtomicBool::new(true));
@@ -82,8 +83,10 @@ fn relay(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
         }
     };
     let client = Arc::new(std::sync::Mutex::new(None));
-    let (to_client, back) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-    let (known, pass_back) = (client.clone(), pass.clone());
+    let to_client = near.try_clone().unwrap();
+    let back = far.try_clone().unwrap();
+    let known = client.clone();
+    let pass_back = pass.clone();
     std::thread::spawn(move || {
         pass_back(back, &|bytes| {
             let client: Option<SocketAddr> = *known.lock().unwrap();

@@ -170,7 +170,8 @@ impl Series {
     }
 
     fn draw_mark<'a>(&self, area: &Area<'a>, at: (i32, i32)) -> Drawn<'a> {
-        let (style, (x, y)) = (self.style(), at);
+        let style = self.style();
+        let (x, y) = at;
         match self.stroke {
             Stroke::Marked => area.draw(&Circle::new(at, 3, style.filled()))?,
             Stroke::Disc => area.draw(&Circle::new(at, 4, style.filled()))?,

@@ -60,7 +60,8 @@ fn star() -> Result<(), LabError> {
     let mut errors = Vec::new();
     for _ in 0..RUNS {
         let mut lab = Lab::new(Options::default())?;
-        let (a, b) = (lab.node("a")?, lab.node("b")?);
+        let a = lab.node("a")?;
+        let b = lab.node("b")?;
         let star = lab.star(&[&a, &b], 100_000_000)?;
         let address = star.address(&b).ok_or(LabError::Gone)?;
         let rate = throughput_at(&a, (&b, address), MS(1000), MS(2000))?;
@@ -105,7 +106,8 @@ fn rates(
 fn lab(backend: Backend) -> Result<Lab, LabError> {
     // Default buffers limit a connection with 20 ms delay to less than 1 Gbit/s.
     let sizes = Some([4096, 1 << 20, 128 << 20]);
-    let (tcp_wmem, tcp_rmem) = (sizes, sizes);
+    let tcp_wmem = sizes;
+    let tcp_rmem = sizes;
     Lab::new(Options { backend: Some(backend), tcp_wmem, tcp_rmem, ..Options::default() })
 }
 
@@ -119,7 +121,9 @@ fn print(
 ) -> Result<(), LabError> {
     figures.sort_by(f64::total_cmp);
     let runs = figures.len();
-    let (min, median, max) = (figures.first(), figures.get(runs / 2), figures.last());
+    let min = figures.first();
+    let median = figures.get(runs / 2);
+    let max = figures.last();
     let row = json!({
         "experiment": "lab/conformance", "subject": backend.to_string(), "params": params,
         "metric": metric, "unit": unit, "median": median, "min": min, "max": max, "p50": median,

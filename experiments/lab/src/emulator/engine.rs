@@ -145,7 +145,8 @@ impl Engine {
 
     /// Reads packets from one end.
     fn read(&mut self, from: usize) {
-        let (mut packets, mut read) = (0, 0);
+        let mut packets = 0;
+        let mut read = 0;
         while packets < BATCH && read < BATCH_BYTES {
             let Some(end) = self.ends.get(from) else { return };
             let mut bytes = self.pool.take(end.longest);

@@ -20,7 +20,8 @@ impl Pair {
     pub fn new(backend: Backend, link: &Link) -> Self {
         let options = Options { backend: Some(backend), ..Options::default() };
         let mut lab = Lab::new(options).unwrap();
-        let (a, b) = (lab.node("a").unwrap(), lab.node("b").unwrap());
+        let a = lab.node("a").unwrap();
+        let b = lab.node("b").unwrap();
         let link = lab.link(&a, &b, link).unwrap();
         Self { lab, a, b, link }
     }

@@ -46,7 +46,8 @@ impl Connection {
             return Some(Step::Permit);
         }
         if request.body_length == BodyLength::None {
-            let (reply, context) = (route(&self.site, &request), ResponseContext::of(&request));
+            let reply = route(&self.site, &request);
+            let context = ResponseContext::of(&request);
             self.start += used;
             return self.push_reply(reply, context);
         }
@@ -84,7 +85,8 @@ impl Connection {
             return Some(self.refuse_body(refusal));
         }
         request.body = &reader.body;
-        let (reply, context) = (route(&self.site, &request), ResponseContext::of(&request));
+        let reply = route(&self.site, &request);
+        let context = ResponseContext::of(&request);
         self.push_reply(reply, context)
     }
 

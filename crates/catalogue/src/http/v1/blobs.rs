@@ -124,7 +124,8 @@ impl Variant {
     }
 
     fn respond(&self, content: &Content, digest: &Digest, verified: bool) -> Response {
-        let (tag, length) = (Tag::Body(*digest), content.length());
+        let tag = Tag::Body(*digest);
+        let length = content.length();
         match Range::parse(self.range.as_deref(), length) {
             Range::Whole => self.fields(Response::new(200), &tag, verified).body(content.body()),
             Range::Part(from, to) => {
@@ -159,7 +160,8 @@ fn damaged() -> Response {
 /// sent uncompressed.
 fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     let _build = site.lock_build(digest);
-    let (key, generation) = (CacheKey::Compressed(*digest), site.store.replaced());
+    let key = CacheKey::Compressed(*digest);
+    let generation = site.store.replaced();
     if let Some(found) = site.cache.find(&key, generation) {
         return Some(found);
     }

@@ -19,7 +19,8 @@ pub(in crate::http) const MAX_QUERY_CHARS: usize = 255;
 /// `/v1/objects`.
 pub(super) fn objects(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     let query = Query::parse(request.query, &["kind", "prefix", "cursor", "limit"])?;
-    let (kind, limit) = (query.kind()?, query.limit()?);
+    let kind = query.kind()?;
+    let limit = query.limit()?;
     let prefix = query.text("prefix").unwrap_or_default().to_owned();
     let after = query.text("cursor").map(cursor::key).transpose()?;
     let site = Arc::clone(site);
@@ -54,7 +55,9 @@ fn read_shown<T: Clone>(
     mut more: impl FnMut(Option<&T>, u32) -> Result<Vec<T>, StoreError>,
     is_shown: impl Fn(&T) -> bool,
 ) -> Result<(Vec<T>, bool), StoreError> {
-    let (mut shown, mut behind, mut size) = (Vec::new(), None, limit);
+    let mut shown = Vec::new();
+    let mut behind = None;
+    let mut size = limit;
     loop {
         let page = more(behind.as_ref(), size)?;
         let is_last = page.len() < size as usize;
@@ -72,7 +75,8 @@ fn read_shown<T: Clone>(
 /// `/v1/search`.
 pub(super) fn search(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     let query = Query::parse(request.query, &["q", "kind", "cursor", "limit"])?;
-    let (kind, limit) = (query.kind()?, query.limit()?);
+    let kind = query.kind()?;
+    let limit = query.limit()?;
     let words = query.required("q")?;
     if words.chars().count() > MAX_QUERY_CHARS {
         return Err(problem(400, format!("`q` has at most {MAX_QUERY_CHARS} characters")));

@@ -138,7 +138,8 @@ impl Fields {
         if exact {
             return Self { location: None, policy: CachePolicy::Immutable };
         }
-        let (name, version) = (encode(key.name.as_str()), encode(&entry.version.to_string()));
+        let name = encode(key.name.as_str());
+        let version = encode(&entry.version.to_string());
         let location = format!("/v1/objects/{}/{name}/{version}{suffix}", key.kind);
         Self { location: Some(location), policy: CachePolicy::Revalidate }
     }
@@ -159,7 +160,9 @@ fn from_store(
     entry: &VersionEntry,
     answer: impl FnOnce(&Site, Published) -> Response + Send + 'static,
 ) -> Reply {
-    let (site, key, version) = (Arc::clone(site), key.clone(), entry.version.clone());
+    let site = Arc::clone(site);
+    let key = key.clone();
+    let version = entry.version.clone();
     Reply::Job(Job::new(move || match site.store.get(&key, &version) {
         Ok(Some(published)) => answer(&site, published),
         Ok(None) => problem(404, format!("{key} has no version {version}")),

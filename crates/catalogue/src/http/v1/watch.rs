@@ -25,7 +25,8 @@ pub(super) fn watch(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
     let Ok(permit) = Arc::clone(&site.watches).try_acquire_owned() else {
         return Err(busy(false));
     };
-    let (site, is_head) = (Arc::clone(site), request.method == Method::Head);
+    let site = Arc::clone(site);
+    let is_head = request.method == Method::Head;
     Ok(Reply::Job(Job::new(move || {
         let revision = site.index.revision();
         let after = after.unwrap_or_else(|| *revision.borrow());

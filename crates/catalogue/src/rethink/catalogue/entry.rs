@@ -85,14 +85,16 @@ impl Prepared {
         let description = Description::parse(&package.description)?;
         let object = Object::parse(entry.key.kind, &entry.descriptor, &description.class)?;
         if published_name(&object.name).map_err(Incompatible::Unpublishable)? != entry.key.name {
-            let (found, key) = (object.name, entry.key.to_string());
+            let found = object.name;
+            let key = entry.key.to_string();
             return Err(Incompatible::OtherName { found, key });
         }
         let body = object.body()?;
         // A catalogue has many names; equal ones share an allocation to save memory.
         let own = entry.key.name.shared();
         let share = |text: String| if text == *own { Arc::clone(&own) } else { Arc::from(text) };
-        let (name, class) = (share(object.name), share(description.class));
+        let name = share(object.name);
+        let class = share(description.class);
         let package_name =
             if description.name == *class { Arc::clone(&class) } else { share(description.name) };
         let shown = Shown { body, descriptor: entry.descriptor, class };

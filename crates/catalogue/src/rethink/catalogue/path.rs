@@ -87,7 +87,9 @@ impl<'a> Path<'a> {
         let rest = rest.and_then(|rest| str::from_utf8(rest).ok());
         let rest = rest.ok_or("there is no such path")?;
         let mut segments = rest.split('/').filter(|segment| !segment.is_empty());
-        let (path_type, name, attribute) = (segments.next(), segments.next(), segments.next());
+        let path_type = segments.next();
+        let name = segments.next();
+        let attribute = segments.next();
         if segments.next().is_some() {
             return Err("the path has more segments than TYPE/NAME/ATTRIBUTE".to_owned());
         }

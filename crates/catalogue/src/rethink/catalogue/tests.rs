@@ -113,7 +113,8 @@ fn other_paths_are_missing() {
 #[test]
 fn a_new_version_replaces_the_old_one_and_its_package() {
     let mut catalogue = Catalogue::new();
-    let (old, new) = (entry("a", "1", "Old", 0), entry("a", "2", "New", 0));
+    let old = entry("a", "1", "Old", 0);
+    let new = entry("a", "2", "New", 0);
     put(&mut catalogue, &old);
     assert_eq!(body(&catalogue, "sourcepackage/Old"), digest(&old));
     put(&mut catalogue, &new);
@@ -136,7 +137,8 @@ fn a_new_version_replaces_the_old_one_and_its_package() {
 #[test]
 fn the_package_of_the_first_object_with_a_class_name_is_shown() {
     let mut catalogue = Catalogue::new();
-    let (first, second) = (entry("b", "1", "Shared", 1), entry("a", "1", "Shared", 2));
+    let first = entry("b", "1", "Shared", 1);
+    let second = entry("a", "1", "Shared", 2);
     put(&mut catalogue, &second);
     assert_eq!(body(&catalogue, "sourcepackage/Shared"), digest(&second));
     put(&mut catalogue, &first);

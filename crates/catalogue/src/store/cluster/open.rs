@@ -67,7 +67,8 @@ impl Cluster {
             reported: Mutex::default(),
         };
         runtime.spawn(follower.run());
-        let (fetches, write_timeout) = (Default::default(), options.write_timeout);
+        let fetches = Default::default();
+        let write_timeout = options.write_timeout;
         let snapshots = Snapshots {
             local: Arc::clone(&local),
             engine: Arc::clone(&engine),

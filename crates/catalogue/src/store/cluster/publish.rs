@@ -134,7 +134,8 @@ impl Cluster {
             let is_own = is_uncertain && (found.publisher, found.published) == (identity, time);
             return Ok(if is_own { Outcome::Created(found.revision) } else { Outcome::Same });
         }
-        let (key, version) = (draft.key.clone(), draft.version.clone());
+        let key = draft.key.clone();
+        let version = draft.version.clone();
         self.note(&Record::Conflict(key, version, author)).await?;
         Ok(Outcome::Conflict)
     }
@@ -146,7 +147,8 @@ impl Cluster {
         let found = self.local.stored(&digest)?;
         let (number, stored) = found.ok_or(StoreError::NoSuchBlob(digest))?;
         if stored.length != package.length {
-            let (claimed, found) = (package.length, stored.length);
+            let claimed = package.length;
+            let found = stored.length;
             return Err(StoreError::PackageLength { digest, claimed, found });
         }
         Ok(Some((number, Stored { claim: true, ..stored })))
@@ -161,13 +163,12 @@ impl Cluster {
         author: Author,
     ) -> Result<Outcome, StoreError> {
         let mut attempt = self.attempt()?;
-        let (subject, record) = (
-            self.engine.subjects.version(key, version),
-            Record::Yanked { key: key.clone(), version: version.clone(), yanked, author },
-        );
+        let subject = self.engine.subjects.version(key, version);
+        let record = Record::Yanked { key: key.clone(), version: version.clone(), yanked, author };
         loop {
             let Some(found) = self.local.get(key, version)? else {
-                let (key, version) = (key.clone(), version.clone());
+                let key = key.clone();
+                let version = version.clone();
                 return Err(StoreError::NoSuchVersion { key, version });
             };
             if found.yanked == yanked {

@@ -131,14 +131,16 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub fn to_bytes(&self) -> Vec<u8> {
-        let (log, stored) = (self.log.to_vec(), Some(to_stored(&self.stored)));
+        let log = self.log.to_vec();
+        let stored = Some(to_stored(&self.stored));
         encode(&SnapshotMessage { log, number: self.number, stored })
     }
 
     /// `None` if the bytes are malformed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let message: SnapshotMessage = decode_within(bytes, MAX_RECORD).ok()?;
-        let (log, stored) = (message.log.try_into().ok()?, from_stored(message.stored?).ok()?);
+        let log = message.log.try_into().ok()?;
+        let stored = from_stored(message.stored?).ok()?;
         Some(Self { log, number: message.number, stored })
     }
 }
@@ -226,7 +228,8 @@ mod tests {
         let owner = Author { identity: None, ..author };
         let mut whole = draft("hyperty/a", "1.0.0", r#"{"a":1}"#);
         whole.package = Some(package([3; 32], 7));
-        let (key, version) = (whole.key.clone(), whole.version.clone());
+        let key = whole.key.clone();
+        let version = whole.version.clone();
         let stored = Stored { digest: [1; 32], length: 9, upload: [2; 16], claim: true };
         for record in [
             Record::Published(whole, author),

@@ -72,7 +72,8 @@ impl Snapshots {
         if !self.is_due(applied, number) {
             return Ok(number);
         }
-        let (local, copy) = (Arc::clone(&self.local), Copy(self.local.blobs.temp()));
+        let local = Arc::clone(&self.local);
+        let copy = Copy(self.local.blobs.temp());
         let written = tokio::task::spawn_blocking(move || {
             let written = write_copy(&local, &copy.0)?;
             Ok::<_, StoreError>((copy, written))
@@ -145,7 +146,9 @@ fn write_copy(local: &Inner, path: &Path) -> Result<(Applied, Content), StoreErr
 
 fn hash(path: &Path) -> io::Result<Content> {
     let mut content = File::open(path)?;
-    let (mut hasher, mut length, mut block) = (Hasher::default(), 0, vec![0; BLOCK]);
+    let mut hasher = Hasher::default();
+    let mut length = 0;
+    let mut block = vec![0; BLOCK];
     loop {
         match content.read(&mut block)? {
             0 => break,

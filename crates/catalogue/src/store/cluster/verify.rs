@@ -10,7 +10,8 @@ use crate::store::{Finding, StoreError, Verified};
 impl Cluster {
     /// Verifies the replica, and every package.
     pub fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError> {
-        let (mut blobs, mut bytes) = (0, 0);
+        let mut blobs = 0;
+        let mut bytes = 0;
         let mut verified = self.local.verify(&mut |finding| match finding {
             Finding::Missing(digest) | Finding::Damaged(digest) => match self.again(&digest) {
                 Some(length) => {
@@ -35,7 +36,8 @@ impl Cluster {
 
     /// Writes a snapshot, with all packages that versions refer to. While the engine is away, those that the cache lacks are missing.
     pub fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
-        let (mut missing, mut is_away) = (Vec::new(), false);
+        let mut missing = Vec::new();
+        let mut is_away = false;
         for digest in self.local.back_up(to)? {
             if !is_away {
                 match self.blob(&digest) {

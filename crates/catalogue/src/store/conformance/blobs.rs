@@ -62,7 +62,8 @@ pub fn a_batch_equals_single_calls(store: &dyn Store) {
 pub fn an_upload_must_have_the_announced_digest(store: &dyn Store) {
     let mut writer = store.begin_blob().unwrap();
     writer.write(b"something").unwrap();
-    let (expected, found) = (sha256(&[b"another thing"]), sha256(&[b"something"]));
+    let expected = sha256(&[b"another thing"]);
+    let found = sha256(&[b"something"]);
     let outcome = writer.finish(Some(&expected));
     let Err(StoreError::WrongDigest { expected: said, found: came }) = outcome else {
         panic!("{outcome:?}");

@@ -8,7 +8,8 @@ use crate::store::{Action, Event, Outcome, Store, StoreError};
 
 pub fn every_change_has_a_revision(store: &dyn Store) {
     assert_eq!((store.revision().unwrap(), store.changes(0, 10).unwrap()), (0, Vec::new()));
-    let (a, b) = (draft("hyperty/a", "1.0.0", "{}"), draft("runtime/b", "2.0.0", "{}"));
+    let a = draft("hyperty/a", "1.0.0", "{}");
+    let b = draft("runtime/b", "2.0.0", "{}");
     let revisions = [publish(store, &a), publish(store, &b)];
     let yank = |draft: &Draft, yanked| match store
         .yank(&draft.key, &draft.version, yanked, None, NOW)
@@ -98,7 +99,7 @@ pub fn the_audit_log_records_every_action(store: &dyn Store) {
     assert!(entries.iter().all(|it| it.key.as_ref() == Some(&whole.key)));
     assert!(entries.iter().all(|it| it.version.as_ref() == Some(&whole.version)));
     assert_eq!((entries[1].time, entries[3].time), (UnixTime(NOW.0 + 1), NOW));
-    let (first, rest) =
-        (store.audit(1, Some(newest.id)).unwrap(), store.audit(9, Some(entries[0].id)).unwrap());
+    let first = store.audit(1, Some(newest.id)).unwrap();
+    let rest = store.audit(9, Some(entries[0].id)).unwrap();
     assert_eq!((&first[..], &rest[..]), (&entries[..1], &entries[1..]));
 }

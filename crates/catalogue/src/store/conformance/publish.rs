@@ -5,8 +5,8 @@ use crate::model::{Draft, Key, Kind, Package, Version};
 use crate::store::{MAX_PAGE, Outcome, Store, StoreError};
 
 pub fn reads_back_what_was_published(store: &dyn Store) {
-    let (one, two) =
-        (SecretKey::generate(&SystemRandom).unwrap(), SecretKey::generate(&SystemRandom).unwrap());
+    let one = SecretKey::generate(&SystemRandom).unwrap();
+    let two = SecretKey::generate(&SystemRandom).unwrap();
     let mut with = draft_with(store, "runtime/Rüntime x", "1.2.3-rc.1+b7", b"function () {}");
     sign(&mut with, &one);
     sign(&mut with, &two);

@@ -66,7 +66,8 @@ pub fn publish(store: &dyn Store, draft: &Draft) -> u64 {
 /// Adds the signature of `key`.
 pub fn sign(draft: &mut Draft, key: &SecretKey) {
     let package = draft.package.as_ref().map_or([0; 32], |package| package.digest);
-    let (name, version) = (draft.key.to_string(), draft.version.to_string());
+    let name = draft.key.to_string();
+    let version = draft.version.to_string();
     let digest = sha256(&[&draft.descriptor]);
     let message = sha256(&[name.as_bytes(), &[0], version.as_bytes(), &[0], &digest, &package]);
     let signature = key.sign("descriptor", &message);

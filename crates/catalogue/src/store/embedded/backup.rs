@@ -79,7 +79,8 @@ fn delete_unreferenced(connection: &Connection) -> rusqlite::Result<Vec<Digest>>
 /// Replaces the store in `to` by the backup in `from`, blobs first. The next start removes blobs of the old store. May be
 /// repeated until it succeeds.
 pub(super) fn install(from: &Path, to: &Path) -> Result<(), StoreError> {
-    let (source, target) = (from.join(blobs::FOLDER), to.join(blobs::FOLDER));
+    let source = from.join(blobs::FOLDER);
+    let target = to.join(blobs::FOLDER);
     make_folder(&target)?;
     for number in 0..=u8::MAX {
         install_shard(number, &source, &target)?;

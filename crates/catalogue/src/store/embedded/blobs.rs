@@ -95,7 +95,8 @@ impl Blobs {
     /// Moves the file of a blob to the temporary folder, which takes no longer for a long file, and returns its path there. `None`
     /// if it is missing.
     pub fn move_away(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
-        let (from, to) = (self.path(digest), self.temp());
+        let from = self.path(digest);
+        let to = self.temp();
         match self.files.rename(&from, &to) {
             Ok(()) => Ok(Some(to)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -116,7 +117,8 @@ impl Blobs {
     /// Moves a synced file to its path, durably. An existing file is replaced: its content is the same, unless it was damaged.
     pub fn place(&self, temp: &Path, digest: &Digest) -> Result<(), StoreError> {
         self.make_shards(&[digest[0]])?;
-        let (folder, path) = (self.shard(digest[0]), self.path(digest));
+        let folder = self.shard(digest[0]);
+        let path = self.path(digest);
         self.files.rename(temp, &path).map_err(|error| StoreError::file(&path, error))?;
         self.files.sync_folder(&folder).map_err(|error| StoreError::file(&folder, error))
     }

@@ -146,6 +146,7 @@ fn delete_rows(
 fn recorded(connection: &Connection, number: u8) -> rusqlite::Result<HashSet<Digest>> {
     let mut query =
         connection.prepare_cached("SELECT digest FROM blob WHERE digest >= ?1 AND digest <= ?2")?;
-    let (first, last) = (vec![number], [&[number][..], &[0xff; 31]].concat());
+    let first = vec![number];
+    let last = [&[number][..], &[0xff; 31]].concat();
     query.query_map((first, last), |row| row.get(0))?.collect()
 }

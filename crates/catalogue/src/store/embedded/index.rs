@@ -44,7 +44,8 @@ impl Inner {
 
     /// Indexes what was changed in a replica before the call. Fails if that takes longer than `limit`.
     pub fn index_within(&self, limit: Duration) -> Result<(), StoreError> {
-        let (revision, start) = (self.revision()?, Instant::now());
+        let revision = self.revision()?;
+        let start = Instant::now();
         loop {
             let indexed = self.database.read(indexed)?;
             if indexed >= revision {
@@ -86,9 +87,11 @@ fn changed(connection: &Connection) -> rusqlite::Result<Changed> {
          WHERE changed.revision > ?1 ORDER BY changed.revision LIMIT ?2",
     )?;
     let mut rows = query.query((row::from_number(indexed(connection)?), CHANGES))?;
-    let (mut found, mut bytes) = (Changed::default(), 0);
+    let mut found = Changed::default();
+    let mut bytes = 0;
     while let Some(row) = rows.next()?.filter(|_| bytes < BYTES) {
-        let (key, descriptor): (Key, Option<Vec<u8>>) = (row::key(row)?, row.get("descriptor")?);
+        let key: Key = row::key(row)?;
+        let descriptor: Option<Vec<u8>> = row.get("descriptor")?;
         bytes += descriptor.as_ref().map_or(0, Vec::len);
         let words = descriptor.map(|descriptor| words::of_version(&key, &descriptor));
         found.last = Some(row::number(row, "revision")?);
@@ -147,7 +150,8 @@ mod tests {
     }
 
     fn yank(inner: &Inner, number: u64, key: &str, version: &str, yanked: bool) {
-        let (key, version) = (key.parse().unwrap(), version.parse().unwrap());
+        let key = key.parse().unwrap();
+        let version = version.parse().unwrap();
         apply(inner, number, Record::Yanked { key, version, yanked, author: AUTHOR });
     }
 

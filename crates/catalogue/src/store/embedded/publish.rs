@@ -83,7 +83,8 @@ impl Inner {
     ) -> Result<Outcome, StoreError> {
         self.database.write(|tx| {
             let Some(found) = state(tx, key, version)? else {
-                let (key, version) = (key.clone(), version.clone());
+                let key = key.clone();
+                let version = version.clone();
                 return Err(Fault::Refused(StoreError::NoSuchVersion { key, version }));
             };
             if found.yanked == yanked {
@@ -225,7 +226,8 @@ fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<Sto
 
 /// The id of the object, and whether it was created now.
 fn object(connection: &Connection, key: &Key) -> rusqlite::Result<(i64, bool)> {
-    let (kind, name) = (key.kind.as_str(), key.name.as_str());
+    let kind = key.kind.as_str();
+    let name = key.name.as_str();
     let mut query =
         connection.prepare_cached("SELECT id FROM object WHERE kind = ?1 AND name = ?2")?;
     if let Some(id) = query.query_row((kind, name), |row| row.get(0)).optional()? {

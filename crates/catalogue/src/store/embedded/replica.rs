@@ -160,7 +160,8 @@ impl Inner {
                  WHERE digest = ?1",
             )?;
             let found = query.query_row([digest], |row| {
-                let (length, upload) = (row::number(row, "length")?, row.get("upload")?);
+                let length = row::number(row, "length")?;
+                let upload = row.get("upload")?;
                 let stored = Stored { digest: *digest, length, upload, claim: false };
                 Ok((row::number(row, "record")?, stored))
             });

@@ -84,7 +84,8 @@ fn find(
     let limit = row::from_number(limit as u64);
     let found = query.query_map((expression, after.object, limit), |row| {
         let position = Position { object: row.get("id")?, ..after };
-        let (key, version) = (row::key(row)?, row::parsed(row, "version")?);
+        let key = row::key(row)?;
+        let version = row::parsed(row, "version")?;
         Ok(Hit { key, version, cursor: position.cursor() })
     })?;
     for hit in found {

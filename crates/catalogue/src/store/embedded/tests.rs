@@ -191,7 +191,8 @@ fn verify_finds_a_changed_descriptor_and_a_wrong_reference() {
     .unwrap();
     drop(raw);
     let found = findings(&folder.open());
-    let (key, version) = (whole.key, whole.version);
+    let key = whole.key;
+    let version = whole.version;
     let text = "the descriptor is not what was published".to_owned();
     assert!(found.contains(&Finding::Version { key, version, text }), "{found:?}");
     let wrong = "hyperty/b does not show its newest version".to_owned();

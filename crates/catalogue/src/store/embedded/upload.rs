@@ -31,7 +31,8 @@ impl Upload {
         let path = inner.blobs.temp();
         let file =
             inner.blobs.files.create(&path).map_err(|error| StoreError::file(&path, error))?;
-        let (inner, hash) = (Arc::clone(inner), Hasher::default());
+        let inner = Arc::clone(inner);
+        let hash = Hasher::default();
         Ok(Self { inner, path, file, hash, length: 0, broken: false, moved: false })
     }
 

@@ -144,7 +144,8 @@ fn verify_version(published: &Published, report: &mut Report) {
     report.verified.versions += 1;
     if sha256(&[&published.descriptor]) != published.digest {
         let text = "the descriptor is not what was published".to_owned();
-        let (key, version) = (published.key.clone(), published.version.clone());
+        let key = published.key.clone();
+        let version = published.version.clone();
         report.find(Finding::Version { key, version, text });
     }
 }

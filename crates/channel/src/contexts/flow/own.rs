@@ -23,7 +23,8 @@ impl Flow {
         let context = &mut self.contexts[usize::from(head.context)];
         let what = "write a record";
         let denied = ContextError::NoRight { hop: self.number, context: head.context, what };
-        let (layout, slots) = (context.layout, context.slots);
+        let layout = context.layout;
+        let slots = context.slots;
         let keys = context.keys(&self.secrets, head.context, self.direction);
         let Some(keys) = keys else { return Err(denied) };
         if keys.author.is_none() {
@@ -79,7 +80,8 @@ impl Flow {
             let last = part.last && pieces.peek().is_none();
             since_mark += 1;
             let mark = last || since_mark == PIECE;
-            let (context, origin) = (part.context, self.number);
+            let context = part.context;
+            let origin = self.number;
             let head = Head { context, slot: false, mark, end: false, origin };
             self.put(head, piece, out)?;
             if mark {

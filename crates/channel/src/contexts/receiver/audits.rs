@@ -20,7 +20,8 @@ impl Receiver {
     ) -> Result<Option<Request>, ContextError> {
         let hops = u8::try_from(self.keys.path.hops.len()).unwrap_or(u8::MAX);
         let audit = Audit::take(body, self.direction, hops.into())?;
-        let (hop, kind) = (audit.hop, audit.kind);
+        let hop = audit.hop;
+        let kind = audit.kind;
         let Some(audits) = &mut self.audits else {
             return Err(ContextError::Unexpected("an audit without a mark"));
         };

@@ -62,7 +62,8 @@ impl Classes {
         }
         let mut by_class = vec![None; self.rows.len()];
         for ((class, right), (client, server)) in given.into_iter().zip(client.iter().zip(server)) {
-            let (client, server) = (Secret::new(*client), Secret::new(*server));
+            let client = Secret::new(*client);
+            let server = Secret::new(*server);
             let keys = match right {
                 Right::Write => ContextKeys::from_halves(&client, &server, th2),
                 _ => ContextKeys::from_read_halves(&client, &server, th2),
@@ -93,7 +94,8 @@ mod tests {
         ];
         let classes = Classes::new(&path(key(9), &[key(2), key(3)], &rows));
         assert_eq!(classes.of, [Some(0), None, Some(1), Some(0)]);
-        let (secret, th2) = (EndpointSecret(Secret::new([1; 32])), [2; 32]);
+        let secret = EndpointSecret(Secret::new([1; 32]));
+        let th2 = [2; 32];
         for hop in [1, 2] {
             let client = secret.halves(&classes, hop, derive::CLIENT_HALF);
             let server = secret.halves(&classes, hop, derive::SERVER_HALF);

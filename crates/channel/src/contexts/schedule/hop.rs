@@ -57,7 +57,8 @@ impl HopSecrets {
 
     /// What a middlebox keeps for ticket j.
     pub(crate) fn resume(&self, ticket: u8, th2: &Digest) -> Resume {
-        let (id, psk) = (self.resume_id(ticket, th2), self.psk(ticket, th2));
+        let id = self.resume_id(ticket, th2);
+        let psk = self.psk(ticket, th2);
         Resume { id, psk, y: self.y(ticket, th2) }
     }
 }

@@ -56,7 +56,8 @@ pub(super) fn respond(
     let bind = bind.encode();
     out.extend_from_slice(&bind);
     let th2 = messages::th2(&th1, &bind);
-    let (path, aes) = (first.path, is_aes(&tls)?);
+    let path = first.path;
+    let aes = is_aes(&tls)?;
     let keys = Arc::new(EndpointKeys { path, classes, secret, th2, aes, hops });
     sessions.issue(keys.clone());
     Ok(Second { tls, keys, held: Vec::new() })
@@ -75,9 +76,11 @@ fn put_shares(
     let mut seed = zeroize::Zeroizing::new(Digest::default());
     SystemRandom.fill(seed.as_mut()).map_err(|_| Error::Internal("no random bytes"))?;
     let seed = Secret::new(*seed);
-    let (mut hops, mut hashes) = (Vec::new(), Vec::new());
+    let mut hops = Vec::new();
+    let mut hashes = Vec::new();
     for (number, (key, y)) in (1u8..).zip(first.keys.iter().zip(ys)) {
-        let (a, z) = (secret.a(number), schedule::z(&seed, number));
+        let a = secret.a(number);
+        let z = schedule::z(&seed, number);
         let halves = secret.halves(classes, number, derive::SERVER_HALF);
         let share = Share { a: a.clone(), z: z.clone(), halves };
         #[cfg(test)]

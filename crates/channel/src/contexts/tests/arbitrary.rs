@@ -86,7 +86,8 @@ fn an_altered_frame_ends_a_session_or_changes_nothing() {
         let at = (usize::from(link % 3), DIRECTIONS[usize::from(*direction)]);
         let number = number % 24;
         let mut chain = Chain::new(&parties);
-        let (mut count, harmless) = (0, Rc::new(Cell::new(true)));
+        let mut count = 0;
+        let harmless = Rc::new(Cell::new(true));
         let reached = harmless.clone();
         // The frames are borrowed for the time of this session only, so a copy of the change is applied.
         let (change, shown) = (change.clone(), change.clone());

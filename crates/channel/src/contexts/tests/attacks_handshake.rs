@@ -226,7 +226,8 @@ fn a_change_cipher_spec_is_an_error_everywhere() {
         // Before, among and after the flights.
         for at in 0..12 {
             let mut chain = Chain::new(&parties());
-            let (mut count, spec) = (0, spec.clone());
+            let mut count = 0;
+            let spec = spec.clone();
             chain.attack((link, direction), move |frames| {
                 let mut all = Vec::new();
                 for frame in frames {

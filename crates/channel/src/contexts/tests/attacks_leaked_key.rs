@@ -85,7 +85,8 @@ fn session(parties: &Parties) -> (Recording, Option<Share>) {
     let mut chain = Chain::with(parties, vec![pass]);
     let links: Links = Arc::default();
     let held: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-    let (record, hold) = (links.clone(), held.clone());
+    let record = links.clone();
+    let hold = held.clone();
     let mut holding = true;
     chain.attack = Some(Box::new(move |link, direction, frames| {
         record.lock().unwrap()[link][direction as usize].extend(frames.clone());

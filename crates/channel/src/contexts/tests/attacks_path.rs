@@ -180,7 +180,8 @@ fn a_client_hello_that_needs_a_retry_is_an_error() {
     let name = server.to_string().try_into().unwrap();
     let mut hello = Vec::new();
     let capture = Arc::default();
-    let (config, expected) = (Arc::new(config), Some(server));
+    let config = Arc::new(config);
+    let expected = Some(server);
     Handshake::client_with(config, name, capture, expected, b"", &mut hello).unwrap();
     let error = ContextError::Unexpected("a ClientHello that needs a second one");
     assert_eq!(with_hello(&parties, hello), (3, error));

@@ -65,7 +65,8 @@ fn a_resuming_client_cannot_open_the_share_of_a_middlebox() {
     let parties = parties();
     let psk = kept(&parties);
     // The middlebox's own secrets, to show that the transcript is the right one.
-    let (server, now) = (parties.path.server.identity, Instant::now());
+    let server = parties.path.server.identity;
+    let now = Instant::now();
     let own = parties.hops[0].tickets.take(&server, &psk.id, now).unwrap();
     parties.hops[0].tickets.insert(server, own.clone(), now);
     let recorded = Rc::new(RefCell::new(Recorded::default()));
@@ -128,7 +129,8 @@ fn a_client_accepts_no_resumed_middlebox_without_its_tag() {
 #[test]
 fn a_first_flight_that_comes_again_resumes_nothing() {
     let parties = parties();
-    let (server, id) = (parties.path.server.identity, kept(&parties).id);
+    let server = parties.path.server.identity;
+    let id = kept(&parties).id;
     let mut flight = Vec::new();
     let mut sessions = [Chain::new(&parties), Chain::new(&parties)];
     sessions[0].client.transmit(&mut flight);
@@ -157,7 +159,8 @@ fn a_middlebox_that_has_forgotten_signs_while_another_resumes() {
 #[test]
 fn secrets_are_forgotten_after_their_lifetime_and_with_a_lifetime_of_zero_at_once() {
     let parties = parties();
-    let (server, id) = (parties.path.server.identity, kept(&parties).id);
+    let server = parties.path.server.identity;
+    let id = kept(&parties).id;
     let late = Instant::now() + HopTickets::MAX_LIFETIME;
     assert!(parties.hops[0].tickets.take(&server, &id, late).is_none());
     let none = HopTickets::new(Duration::ZERO);

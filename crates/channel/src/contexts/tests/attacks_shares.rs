@@ -141,7 +141,8 @@ fn a_server_refuses_a_signed_key_of_small_order_and_names_its_middlebox() {
 
 /// Replaces the encapsulation in SSHARE_1 and signs SBIND anew, as only the server can.
 fn with_encapsulation(parties: &Parties, change: impl Fn(&mut [u8]) + 'static) -> Chain {
-    let (kem, key) = (parties.path.kem, parties.server.key.clone());
+    let kem = parties.path.kem;
+    let key = parties.server.key.clone();
     let mut chain = Chain::new(parties);
     let first: Arc<Mutex<Option<Digest>>> = Arc::default();
     chain.attack = Some(Box::new(move |link, direction, mut frames| {
@@ -213,7 +214,8 @@ fn sealed_with(dh: &[u8; 32], output: &[u8], public: &[u8], message: &[u8]) -> V
         hmac_sha256(secret, &[&[0, length], b"HPKE-v1", suite, name.as_bytes(), info, &[1]])
     };
     // DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-256-GCM.
-    let (kem, suite) = (b"KEM\x00\x20", b"HPKE\x00\x20\x00\x01\x00\x02");
+    let kem = b"KEM\x00\x20";
+    let suite = b"HPKE\x00\x20\x00\x01\x00\x02";
     let extracted = extract(kem, b"", "eae_prk", dh);
     let shared = expand(kem, &extracted, "shared_secret", &[output, public].concat(), 32);
     let header = frame::header(frame::SSHARE, 1 + 32 + message.len() + 16);

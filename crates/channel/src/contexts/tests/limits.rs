@@ -151,7 +151,8 @@ fn the_first_records_of_a_session_are_short_and_handed_up_early() {
     let mut chain = Chain::new(&Parties::new(&[&[Write]]));
     chain.open();
     let lengths: Arc<Mutex<Vec<usize>>> = Arc::default();
-    let (sent, data) = (lengths.clone(), vec![b'a'; 40_000]);
+    let sent = lengths.clone();
+    let data = vec![b'a'; 40_000];
     chain.attack((0, ToServer), move |frames| {
         let records = frames.iter().filter(|frame| frame[0] == frame::RECORD);
         sent.lock().unwrap().extend(records.map(Vec::len));

@@ -51,7 +51,8 @@ impl Vectors {
 fn stored() -> BTreeMap<&'static str, Vec<u8>> {
     let pair = |line: &'static str| {
         let (name, value) = line.trim().trim_end_matches(',').split_once(": ")?;
-        let (name, value) = (name.trim_matches('"'), value.trim_matches('"'));
+        let name = name.trim_matches('"');
+        let value = value.trim_matches('"');
         let byte = |at| u8::from_str_radix(&value[at..at + 2], 16).unwrap();
         Some((name, (0..value.len()).step_by(2).map(byte).collect()))
     };

@@ -120,7 +120,8 @@ impl Decider {
 
     /// Looks up the names of the requester and of the node.
     async fn parties(&self, question: &Question) -> Parties {
-        let (requester, node) = (question.requester, question.request.node);
+        let requester = question.requester;
+        let node = question.request.node;
         let [requester_name, node_name] = self.client.names_of([requester, node]).await;
         Parties { requester: label(&requester, requester_name), node: label(&node, node_name) }
     }
@@ -176,7 +177,8 @@ fn rows(text: &mut String, name: &str, value: &str) {
 }
 
 fn parts(value: &str) -> Vec<String> {
-    let (mut parts, mut width) = (vec![String::new()], 0);
+    let mut parts = vec![String::new()];
+    let mut width = 0;
     for c in value.chars() {
         // A character outside of ASCII may be two columns wide.
         let columns = if c.is_ascii() { 1 } else { 2 };

@@ -140,7 +140,9 @@ mod tests {
         if let Some(args) = args {
             params.add(Params::ARGS, encode_list(args)).unwrap();
         }
-        let (node, addresses, service) = (WELL, Vec::new(), service.to_owned());
+        let node = WELL;
+        let addresses = Vec::new();
+        let service = service.to_owned();
         SessionRequest { node, addresses, service, params, expires: None, uses: 1 }
     }
 

@@ -82,7 +82,8 @@ async fn export_all(caller: &mut CatalogueClient, folder: &Path) -> Result<Writt
     };
     caller.list(None, "", 0, Detail::Keys, each).await?;
     let bar = Progress::of_items("export", keys.len() as u64);
-    let (mut written, mut packages) = (0, BTreeSet::new());
+    let mut written = 0;
+    let mut packages = BTreeSet::new();
     for (done, key) in (1..).zip(&keys) {
         for version in versions(caller, key).await? {
             let found = caller.get(key, &version.to_string()).await?;

@@ -131,7 +131,9 @@ impl Contents {
         if found.format > FORMAT {
             return Err(wrong("it was written by a newer Levada: install that release first"));
         }
-        let (folder, versions, skipped) = (folder.to_owned(), Vec::new(), Vec::new());
+        let folder = folder.to_owned();
+        let versions = Vec::new();
+        let skipped = Vec::new();
         let mut contents = Self { folder, versions, skipped };
         for kind in Kind::ALL {
             contents.list(&contents.folder.join(kind.as_str()))?;

@@ -34,7 +34,9 @@ pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, Failure> {
 
 /// SHA-256 and length of everything up to the end of `from`.
 pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
-    let (mut hasher, mut length, mut part) = (Hasher::default(), 0, vec![0; PART]);
+    let mut hasher = Hasher::default();
+    let mut length = 0;
+    let mut part = vec![0; PART];
     loop {
         match from.read(&mut part) {
             Ok(0) => return Ok((hasher.finish(), length)),

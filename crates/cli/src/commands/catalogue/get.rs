@@ -204,7 +204,8 @@ pub async fn fetch(
     path: &Path,
 ) -> Result<bool, Failure> {
     let Some(package) = &found.package else {
-        let (object, version) = (plain(&found.key.to_string()), &found.version);
+        let object = plain(&found.key.to_string());
+        let version = &found.version;
         return Err(Failure::new(NO, format!("{object} {version} has no package")));
     };
     if has_content(path, package)? {
@@ -269,7 +270,8 @@ impl Target {
         if file.metadata()?.len() > max {
             file.set_len(0)?;
         }
-        let (mut hasher, mut length) = (Hasher::default(), 0);
+        let mut hasher = Hasher::default();
+        let mut length = 0;
         let mut part = vec![0; 64 * 1024];
         loop {
             let read = io::Read::read(&mut file, &mut part)?;

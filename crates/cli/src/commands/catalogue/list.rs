@@ -175,7 +175,8 @@ pub struct Search {
 }
 
 pub async fn search(arguments: Search) -> Outcome {
-    let (query, limit) = (arguments.words.join(" "), one_more(arguments.limit));
+    let query = arguments.words.join(" ");
+    let limit = one_more(arguments.limit);
     let search = async |connection: &mut CatalogueConnection| {
         let mut found = Vec::new();
         let each = |item: Item| {

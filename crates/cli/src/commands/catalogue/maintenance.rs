@@ -99,7 +99,9 @@ pub async fn verify(arguments: Verify) -> Outcome {
     let verified = connection.caller.verify(each).await;
     connection.close().await;
     let verified = verified?;
-    let (versions, packages, bytes) = (verified.versions, verified.packages, verified.bytes);
+    let versions = verified.versions;
+    let packages = verified.packages;
+    let bytes = verified.bytes;
     if arguments.json {
         output::json(json!({
             "findings": findings,
@@ -143,7 +145,8 @@ pub async fn gc(arguments: Gc) -> Outcome {
     let collected = connection.caller.collect(arguments.grace).await;
     connection.close().await;
     let collected = collected?;
-    let (packages, bytes) = (collected.packages, collected.bytes);
+    let packages = collected.packages;
+    let bytes = collected.bytes;
     match arguments.json {
         true => output::json(json!({ "packages": packages, "bytes": bytes }))?,
         false => output::note(format_args!("deleted packages: {packages} ({bytes} bytes)")),

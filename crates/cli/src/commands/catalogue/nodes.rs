@@ -143,7 +143,8 @@ impl Nodes {
             };
             self.put_first_last();
             if failures.len() + 1 < self.order.len() {
-                let (node, text) = (self.label(index), plain(failure.text()));
+                let node = self.label(index);
+                let text = plain(failure.text());
                 output::note(format_args!("note: {node}: {text}; asking {}", self.first()));
             }
             failures.insert(index, NodeFailure { failure, has_answered: is_open });

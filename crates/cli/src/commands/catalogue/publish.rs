@@ -99,7 +99,8 @@ pub async fn publish(arguments: Publish) -> Outcome {
     };
     let ChangeOutcome { is_new, revision } =
         arguments.at.nodes().await?.with_missing(Missing::Create).run(publish).await?;
-    let (object, version) = (plain(&draft.key.to_string()), &draft.version);
+    let object = plain(&draft.key.to_string());
+    let version = &draft.version;
     match is_new {
         true => output::note(format_args!("published {object}@{version}, revision {revision}")),
         false => output::note(format_args!(
@@ -146,7 +147,8 @@ fn print_dry_run(
     warning: Option<String>,
     is_json: bool,
 ) -> Outcome {
-    let (object, version) = (plain(&draft.key.to_string()), &draft.version);
+    let object = plain(&draft.key.to_string());
+    let version = &draft.version;
     output::note(match found {
         None => format!("would publish {object}@{version}"),
         Some(true) => format!("{object}@{version} is already published, with identical content"),

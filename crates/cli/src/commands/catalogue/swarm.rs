@@ -138,7 +138,8 @@ async fn fetch_admitted(
     let (progress, events) = channel(QUEUE);
     let have = geometry.range(0).end * u64::from(file.have().count());
     let seed = seed();
-    let (mode, upload) = (Mode::Direct, *provide);
+    let mode = Mode::Direct;
+    let upload = *provide;
     let get = Get { coordinator: link, mode, file, network, progress, seed, upload };
     let got = tokio::select! {
         got = get.run(std::future::ready(())) => got.map_err(text),

@@ -49,7 +49,8 @@ pub struct Watch {
 }
 
 pub async fn watch(arguments: Watch) -> Outcome {
-    let (mut nodes, mut after) = (arguments.at.nodes().await?, arguments.after);
+    let mut nodes = arguments.at.nodes().await?;
+    let mut after = arguments.after;
     // For this home's own catalogue, a retry could take the lock that its restarting node needs.
     if arguments.once || !nodes.are_remote() {
         nodes.run(async |connection| follow(connection, &arguments, &mut after).await).await?;
@@ -107,7 +108,8 @@ async fn reconnect(
 ) -> Result<CatalogueConnection, Failure> {
     let mut backoff = Backoff::default();
     while [UNREACHABLE, PROTOCOL].contains(&failure.code()) {
-        let (text, pause) = (plain(failure.text()), backoff.pause());
+        let text = plain(failure.text());
+        let pause = backoff.pause();
         output::note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
         sleep(pause).await;
         match nodes.open().await {

@@ -83,7 +83,8 @@ impl WebCatalogue {
         let Wanted { key, version } = wanted;
         let version = if version.is_empty() { "latest" } else { version.as_str() };
         let path = |version: &str, suffix: &str| {
-            let (name, version) = (encode(key.name.as_str()), encode(version));
+            let name = encode(key.name.as_str());
+            let version = encode(version);
             format!("/v1/objects/{}/{name}/{version}{suffix}", key.kind)
         };
         let meta = self.read(&path(version, "/meta"), MAX_META)?;
@@ -147,7 +148,8 @@ impl WebCatalogue {
         target: &mut dyn Write,
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), Failure> {
-        let (mut at, mut part) = (0, vec![0; PART]);
+        let mut at = 0;
+        let mut part = vec![0; PART];
         while at < length {
             let room = usize::try_from(length - at).unwrap_or(PART).min(PART);
             let read = body.read(&mut part[..room]).map_err(|error| self.client.lost(error))?;
@@ -177,7 +179,8 @@ impl WebCatalogue {
 
     /// The failure for an answer with an unexpected status.
     fn refusal(&self, answer: Response<Body>) -> Failure {
-        let (status, mut body) = (answer.status().as_u16(), Vec::new());
+        let status = answer.status().as_u16();
+        let mut body = Vec::new();
         // Without a readable body, the status suffices.
         let _ = answer.into_body().into_reader().take(MAX_META as u64).read_to_end(&mut body);
         let problem: Value = serde_json::from_slice(&body).unwrap_or_default();

@@ -139,7 +139,8 @@ pub fn clock(home: &Home, node: &Node) -> Check {
     let remedy = "set the clock; if it is right now, `levada doctor --accept-clock`";
     match stored {
         Some(stored) if stored > clock.after(SLACK) => {
-            let (clock, stored) = (output::time(clock), output::time(stored));
+            let clock = output::time(clock);
+            let stored = output::time(stored);
             Check::wrong("clock", format!("it shows {clock}, and was at {stored} before"), remedy)
         }
         _ if matches!(node, Node::Runs(status) if status["clock_jumped"] == true) => {

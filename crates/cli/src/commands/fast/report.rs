@@ -51,7 +51,8 @@ pub fn summary(processes: &[Process]) -> String {
         Some(share) => format!("{:.1} %", share * 100.0),
         None => "-".into(),
     };
-    let (late, all) = (percent(share_after_trigger(&traffic)), percent(share(&traffic)));
+    let late = percent(share_after_trigger(&traffic));
+    let all = percent(share(&traffic));
     let mut text = format!(
         "closed connections: {upgraded} had a ring; on TCP to the end: {on_tcp}\n\
          bytes through rings: {late} of those after the trigger, {all} of all"

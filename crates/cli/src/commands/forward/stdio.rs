@@ -28,7 +28,8 @@ pub async fn run(client: Client, right: Right, plan: Plan, report: Reporter) -> 
     far.set_nonblocking(true).map_err(Failure::local)?;
     let far = Socket::unix(UnixStream::from_std(far).map_err(Failure::local)?);
     let clone = || near.try_clone().map_err(Failure::local);
-    let (input, output) = (clone()?, clone()?);
+    let input = clone()?;
+    let output = clone()?;
     let (end, mut output_ended) = oneshot::channel();
     // The threads may be blocked in standard input or output when this process exits.
     std::thread::spawn(move || read_all(input));

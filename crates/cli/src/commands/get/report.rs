@@ -240,7 +240,8 @@ fn print(event: Value) {
 
 fn size(bytes: u64) -> String {
     let units = ["bytes", "KB", "MB", "GB", "TB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
+    let mut value = bytes as f64;
+    let mut unit = 0;
     while value >= 1000.0 && unit + 1 < units.len() {
         (value, unit) = (value / 1000.0, unit + 1);
     }

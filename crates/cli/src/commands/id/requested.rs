@@ -93,7 +93,8 @@ where
     T: Send + 'static,
     F: Future<Output = Result<T, ClientError>> + Send + 'static,
 {
-    let (mut results, mut running) = (Vec::new(), JoinSet::new());
+    let mut results = Vec::new();
+    let mut running = JoinSet::new();
     for Pin { name, identity, addresses, .. } in pins.iter().cloned() {
         if running.len() >= AT_ONCE {
             results.extend(running.join_next().await.and_then(Result::ok));
@@ -150,6 +151,7 @@ fn describe(name: &str, session: &RequestedSession, end: &str) -> String {
     let id = id.map_or_else(|_| "?".into(), |id| SessionId::from_bytes(id).to_string());
     let holder = Identity::try_from(session.holder.as_slice());
     let holder = holder.map_or_else(|_| "?".into(), |holder| holder.to_string());
-    let (service, since) = (plain(&session.service), output::time(UnixTime(session.created)));
+    let service = plain(&session.service);
+    let since = output::time(UnixTime(session.created));
     format!("  {id} {end}: {name}/{service} for {holder}, requested {since}")
 }

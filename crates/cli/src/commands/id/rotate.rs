@@ -89,7 +89,8 @@ fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> 
 
 /// Prints how many capabilities will end.
 async fn warn(home: &Home, client: &Client) -> Result<(), Failure> {
-    let (old, now) = (client.identity(), SystemClock.now());
+    let old = client.identity();
+    let now = SystemClock.now();
     let elsewhere = client.with_known(move |known| known.capabilities_held_elsewhere(&old, now));
     let count = granted_here(home).await? + elsewhere.await?;
     output::note(match count {

@@ -36,7 +36,8 @@ struct Shared {
 /// Events that were not read when the session is lost remain in `events`.
 pub(super) async fn run(stream: Stream, events: &mut Events, signals: &mut Signals) -> Outcome {
     let (mut send, receive) = stream.split();
-    let (shared, ended) = (Shared::default(), Cell::new(0));
+    let shared = Shared::default();
+    let ended = Cell::new(0);
     let local = async {
         if let Some(source) = &mut events.source {
             ended.set(shared.feed(source, signals).await?);

@@ -127,7 +127,8 @@ async fn read_first(client: &Arc<Client>, catalogue: &str) -> Answer {
     shuffle(&mut nodes, &SystemRandom);
     let mut tasks = JoinSet::new();
     for (number, node) in nodes.into_iter().enumerate() {
-        let (client, catalogue) = (client.clone(), catalogue.to_owned());
+        let client = client.clone();
+        let catalogue = catalogue.to_owned();
         tasks.spawn(async move {
             sleep(STAGGER * u32::try_from(number).unwrap_or(u32::MAX)).await;
             let answer = read_one(&client, &node, &catalogue).await;
@@ -152,7 +153,8 @@ async fn read_one(client: &Client, node: &str, text: &str) -> Answer {
     let spec = RequestSpec { service: catalogue.service, uses: 1, ..RequestSpec::default() };
     let Running { stream, connection, .. } = client.request_and_start(&target, spec).await?;
     let mut caller = CatalogueClient::new(of_stream(stream));
-    let (mut nodes, mut count) = (BTreeMap::new(), 0);
+    let mut nodes = BTreeMap::new();
+    let mut count = 0;
     let each = |item: Item| {
         count += 1;
         if count > MAX_SERVICES {

@@ -91,7 +91,8 @@ impl Follow {
             }
             State::Waiting { at, why } => {
                 if !std::mem::replace(&mut self.lost, true) {
-                    let (at, why) = (plain(&at), plain(&why));
+                    let at = plain(&at);
+                    let why = plain(&why);
                     note(format_args!(
                         "the connection to {at} is lost ({why}); `{name}` keeps running, trying again"
                     ));

@@ -83,7 +83,8 @@ impl Generator {
         if self.processes.iter().any(has_family) {
             return;
         }
-        let (form, tag) = (self.random.pick(&["write", "send", "sendmsg", "writev"]), self.tag());
+        let form = self.random.pick(&["write", "send", "sendmsg", "writev"]);
+        let tag = self.tag();
         self.drain_all(&holder.process);
         self.on(&holder, "handle PIPE restart");
         self.on(&holder, format!("shutdown {} wr", holder.slot));

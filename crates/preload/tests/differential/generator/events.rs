@@ -13,8 +13,10 @@ impl Generator {
     /// `MSG_OOB`: a byte beside the stream, at a mark in it.
     pub fn send_urgent(&mut self) {
         let Some(end) = self.some_end_where(is_idle) else { return };
-        let (reader, writer) = (self.holder(end), self.holder((end.0, 1 - end.1)));
-        let (before, after) = (self.random.within(1, 300), self.random.within(1, 300));
+        let reader = self.holder(end);
+        let writer = self.holder((end.0, 1 - end.1));
+        let before = self.random.within(1, 300);
+        let after = self.random.within(1, 300);
         let tag = self.tag();
         self.on(&writer, format!("out send {} {before} {tag} -", writer.slot));
         self.on(&writer, format!("out send {} 1 {tag} oob", writer.slot));
@@ -31,8 +33,10 @@ impl Generator {
     /// A duplicate as a stream of stdio; the first descriptor stays.
     pub fn use_stdio(&mut self) {
         let Some(end) = self.some_end_where(is_idle) else { return };
-        let (one, other) = (self.holder(end), self.holder((end.0, 1 - end.1)));
-        let (slot, stream) = (self.name("d"), self.name("f"));
+        let one = self.holder(end);
+        let other = self.holder((end.0, 1 - end.1));
+        let slot = self.name("d");
+        let stream = self.name("f");
         self.on(&one, format!("dup {} {slot} dup", one.slot));
         self.on(&one, format!("fdopen {stream} {slot}"));
         let line = format!("line{}", self.last);
@@ -41,7 +45,8 @@ impl Generator {
         self.on(&other, format!("in recv {} {} waitall", other.slot, line.len() + 1));
         self.on(&other, format!("dprintf {} {line}", other.slot));
         self.on(&one, format!("fgets {stream}"));
-        let (length, tag) = (self.random.within(1, 3000), self.tag());
+        let length = self.random.within(1, 3000);
+        let tag = self.tag();
         self.on(&one, format!("fwrite {stream} {length} {tag}"));
         self.on(&other, format!("in read {} {length} -", other.slot));
         self.on(&one, format!("fclose {stream}"));
@@ -69,7 +74,8 @@ impl Generator {
         let lengths = [self.random.within(least, most), self.random.within(least, most)];
         let tags = [self.tag(), self.tag()];
         for (number, holder) in [one.clone(), other.clone()].iter().enumerate() {
-            let (out, back) = (number, 1 - number);
+            let out = number;
+            let back = 1 - number;
             let way = self.random.pick(ways);
             let seed = self.random.below(1 << 30);
             let line = format!(

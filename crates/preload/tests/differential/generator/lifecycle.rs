@@ -34,7 +34,9 @@ impl Generator {
             // A socket of IPv6 that accepts a connection of IPv4.
             &("inet6", "[::]", "127.0.0.1"),
         ]);
-        let (listener, x, y) = (self.name("l"), self.name("x"), self.name("y"));
+        let listener = self.name("l");
+        let x = self.name("x");
+        let y = self.name("y");
         let client = if address.starts_with('[') { "inet6" } else { "inet" };
         self.call(&to, format!("socket {listener} {family}"));
         self.call(&to, format!("bind {listener} {bound}:0"));
@@ -64,7 +66,8 @@ impl Generator {
             self.call(process, format!("poll poll 5000 {slot}=out"));
             self.call(process, format!("get {slot} error"));
         }
-        let (process, slot) = (process.to_owned(), slot.to_owned());
+        let process = process.to_owned();
+        let slot = slot.to_owned();
         let holders = vec![Holder { process, slot, close_on_exec }];
         End { holders, nonblocking, ..End::default() }
     }
@@ -82,7 +85,8 @@ impl Generator {
             (false, _) => self.random.pick(&["accept", "accept4"]),
         };
         self.call(process, format!("accept {listener} {slot} {form}"));
-        let (process, slot) = (process.to_owned(), slot.to_owned());
+        let process = process.to_owned();
+        let slot = slot.to_owned();
         let holders = vec![Holder { process, slot, close_on_exec }];
         End { holders, nonblocking, ..End::default() }
     }
@@ -160,7 +164,8 @@ impl Generator {
             let Some(peer) = self.some_holder(connection, 1 - end) else { return };
             match self.random.below(4) {
                 0 => {
-                    let (length, tag) = (self.size(), self.tag());
+                    let length = self.size();
+                    let tag = self.tag();
                     self.on(&peer, format!("out send {} {length} {tag} nosignal", peer.slot));
                     self.note_sent(connection, 1 - end, length);
                 }

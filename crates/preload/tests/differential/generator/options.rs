@@ -80,7 +80,8 @@ impl Generator {
             return;
         }
         let process = mains[self.random.below(mains.len())].clone();
-        let (fresh, bound) = (self.name("s"), self.name("s"));
+        let fresh = self.name("s");
+        let bound = self.name("s");
         self.call(&process, format!("socket {fresh} inet"));
         self.call(&process, format!("socket {bound} inet"));
         self.call(&process, format!("bind {bound} 127.0.0.1:0"));

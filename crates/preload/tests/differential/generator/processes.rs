@@ -123,7 +123,8 @@ impl Generator {
         self.on(&server, format!("spawn {way} cat {}", server.slot));
         self.leave_epolls(&server.process, &server.slot);
         self.on(&server, format!("close {}", server.slot));
-        let (length, tag) = (self.random.within(1, 5000), self.tag());
+        let length = self.random.within(1, 5000);
+        let tag = self.tag();
         self.on(&client, format!("out send {} {length} {tag} -", client.slot));
         self.on(&client, format!("in recv {} {length} waitall", client.slot));
         self.on(&client, format!("shutdown {} wr", client.slot));

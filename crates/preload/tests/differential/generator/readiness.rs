@@ -73,7 +73,8 @@ impl Generator {
             true => ["", "", "", "+oneshot", "+oneshot", "+oneshot", "+oneshot"],
             false => ["", "", "", "+et", "+et", "+oneshot", "+et+oneshot"],
         };
-        let (events, mode) = (self.random.pick(&events), self.random.pick(&modes));
+        let events = self.random.pick(&events);
+        let mode = self.random.pick(&modes);
         // Exclusive wakeups exclude some other events.
         format!("{events}{mode}")
     }
@@ -102,14 +103,17 @@ impl Generator {
         let slot = self.name("e");
         let form = if self.random.percent(20) { " syscall" } else { "" };
         self.call(process, format!("epoll {slot}{form}"));
-        let (process, duplicates, members) = (process.to_owned(), Vec::new(), Vec::new());
+        let process = process.to_owned();
+        let duplicates = Vec::new();
+        let members = Vec::new();
         self.epolls.push(Epoll { process, slot, duplicates, members, outer, edges: false });
         self.epolls.len() - 1
     }
 
     /// Another descriptor of an instance: as tokio does, registrations and waits then use different ones.
     fn duplicate_epoll(&mut self, number: usize) {
-        let (old, new) = (self.epoll_slot(number), self.name("e"));
+        let old = self.epoll_slot(number);
+        let new = self.name("e");
         let high = self.random.within(40, 60);
         let way = match self.random.below(4) {
             0 => "dup".to_owned(),
@@ -155,7 +159,8 @@ impl Generator {
 
     fn control(&mut self, number: usize, operation: &str, slot: &str, events: &str) {
         self.epolls[number].edges |= events.contains("+et");
-        let (process, epoll) = (self.epolls[number].process.clone(), self.epoll_slot(number));
+        let process = self.epolls[number].process.clone();
+        let epoll = self.epoll_slot(number);
         self.call(&process, format!("ctl {epoll} {operation} {slot} {events}"));
     }
 
@@ -178,8 +183,10 @@ impl Generator {
     }
 
     fn wait(&mut self, number: usize) {
-        let (form, timeout) = (self.wait_form(), self.random.pick(&["0", "0", "2"]));
-        let (process, slot) = (self.epolls[number].process.clone(), self.epoll_slot(number));
+        let form = self.wait_form();
+        let timeout = self.random.pick(&["0", "0", "2"]);
+        let process = self.epolls[number].process.clone();
+        let slot = self.epoll_slot(number);
         self.call(&process, format!("wait {form} {slot} {timeout} 16"));
     }
 
@@ -209,7 +216,8 @@ impl Generator {
             }
         };
         self.wait(outer);
-        let (form, slot) = (self.poll_form(), self.epolls[inner].slot.clone());
+        let form = self.poll_form();
+        let slot = self.epolls[inner].slot.clone();
         self.call(&process, format!("poll {form} 0 {slot}=in+out"));
         self.wait(inner);
         self.wait(outer);

@@ -109,7 +109,8 @@ impl Generator {
     }
 
     fn send_messages(&mut self, holder: &Holder, length: usize) {
-        let (lengths, tag) = (self.parts(length), self.tag());
+        let lengths = self.parts(length);
+        let tag = self.tag();
         self.on(holder, format!("out sendmmsg {} {lengths} {tag} nosignal", holder.slot));
     }
 

@@ -27,12 +27,14 @@ impl Generator {
             let form = self.poll_form();
             return (format!("poll {form} {timeout} {slot}=in"), false);
         }
-        let (epoll, form) = (self.name("e"), self.wait_form());
+        let epoll = self.name("e");
+        let form = self.wait_form();
         let mode = self.random.pick(&["", "+et", "+oneshot"]);
         self.call(process, format!("epoll {epoll}"));
         self.call(process, format!("ctl {epoll} add {slot} in{mode}"));
         let members = vec![slot.to_owned()];
-        let (process, slot) = (process.to_owned(), epoll.clone());
+        let process = process.to_owned();
+        let slot = epoll.clone();
         let edges = mode == "+et";
         let duplicates = Vec::new();
         self.epolls.push(super::Epoll { process, slot, duplicates, members, outer: false, edges });
@@ -63,8 +65,8 @@ impl Generator {
             }
             // Both ends in one process: the reader is a thread.
             None => {
-                let (reader, writer) =
-                    (self.holder((connection, end)), self.holder((connection, 1 - end)));
+                let reader = self.holder((connection, end));
+                let writer = self.holder((connection, 1 - end));
                 if reader.process != writer.process {
                     return;
                 }
@@ -83,7 +85,8 @@ impl Generator {
     pub fn block_until_all(&mut self) {
         let Some(end) = self.some_end_where(blocks) else { return };
         let Some((reader, writer)) = self.apart(end) else { return };
-        let (first, second) = (self.size(), self.size() / 4 + 1);
+        let first = self.size();
+        let second = self.size() / 4 + 1;
         let form = self.random.pick(&["recv", "recvmsg", "recvfrom"]);
         let line = format!("in {form} {} {} waitall", reader.slot, first + second);
         self.start(&reader.process, &line);
@@ -127,7 +130,9 @@ impl Generator {
     pub fn set_low_water(&mut self) {
         let Some(end) = self.some_end_where(blocks) else { return };
         let Some((reader, writer)) = self.apart(end) else { return };
-        let (low, tag, slot) = (self.random.within(20, 2000), self.tag(), reader.slot.clone());
+        let low = self.random.within(20, 2000);
+        let tag = self.tag();
+        let slot = reader.slot.clone();
         self.on(&reader, format!("set {slot} rcvlowat {low}"));
         let send = |length: usize| format!("out send {} {length} {tag} -", writer.slot);
         if self.random.percent(50) {
@@ -170,7 +175,8 @@ impl Generator {
     pub fn restart(&mut self) {
         let Some(end) = self.some_end_where(blocks) else { return };
         let Some((reader, writer)) = self.apart(end) else { return };
-        let (length, tag) = (self.size(), self.tag());
+        let length = self.size();
+        let tag = self.tag();
         self.on(&reader, "handle USR2 restart");
         let form = self.random.pick(&["recv", "read", "recvmsg", "readv", "recvfrom"]);
         self.start(&reader.process, &format!("in {form} {} {length} -", reader.slot));

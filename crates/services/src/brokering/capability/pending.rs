@@ -110,7 +110,8 @@ impl PendingRequests {
         signed: SignedQuestion,
     ) -> Result<(PendingGuard<'_>, oneshot::Receiver<SealedReply>), Ended> {
         let mut table = self.lock();
-        let (requester, entity) = (question.requester, question.route.entity);
+        let requester = question.requester;
+        let entity = question.route.entity;
         table.check_room(&self.limits, &requester)?;
         let number = table.number();
         let Some(found) = table.entities.get(&entity) else { return Err(not_registered()) };

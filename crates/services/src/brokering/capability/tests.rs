@@ -172,7 +172,8 @@ async fn replies_reach_their_requesters_in_any_order() {
 #[tokio::test]
 async fn a_question_for_an_unregistered_entity_is_refused() {
     let scene = Scene::new("");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let seek = || Part::Seek(Seek { entity: one.identity().as_bytes().to_vec() });
     let mut end = scene.session(alice.identity(), REQUESTER).await;
     end.send(seek()).await;
@@ -190,7 +191,8 @@ async fn a_question_for_an_unregistered_entity_is_refused() {
 #[tokio::test]
 async fn a_disconnect_of_an_entity_ends_its_questions() {
     let scene = Scene::new("");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let (mut entity, mut registration) = scene.entity(&one).await;
     let (mut end, _) = scene.requester(&alice, one.identity()).await;
     entity.question(&mut registration).await;
@@ -202,7 +204,8 @@ async fn a_disconnect_of_an_entity_ends_its_questions() {
 #[tokio::test]
 async fn a_disconnect_of_a_requester_withdraws_its_question() {
     let scene = Scene::new("");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let (mut entity, mut registration) = scene.entity(&one).await;
     let (end, _) = scene.requester(&alice, one.identity()).await;
     let (number, question) = entity.question(&mut registration).await;
@@ -221,7 +224,8 @@ async fn a_disconnect_of_a_requester_withdraws_its_question() {
 #[tokio::test]
 async fn an_entity_may_send_before_it_reads() {
     let scene = Scene::new("questions_per_requester = 64\n");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let (mut entity, mut registration) = scene.entity(&one).await;
     // More questions, and then replies, than the buffers to an entity that does not read can hold.
     let mut asked = Vec::new();
@@ -244,7 +248,8 @@ async fn an_entity_may_send_before_it_reads() {
 #[tokio::test]
 async fn a_new_registration_replaces_the_old_one() {
     let scene = Scene::new("");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let (mut old, mut hears_old) = scene.entity(&one).await;
     let (mut asked, _) = scene.requester(&alice, one.identity()).await;
     let (number, question) = old.question(&mut hears_old).await;
@@ -263,7 +268,8 @@ async fn a_new_registration_replaces_the_old_one() {
 #[tokio::test]
 async fn a_new_challenge_holds_for_later_questions() {
     let scene = Scene::new("");
-    let (alice, one) = (key(), key());
+    let alice = key();
+    let one = key();
     let (mut entity, mut registration) = scene.entity(&one).await;
     let old = *registration.challenge();
     registration.renew(&SystemRandom).unwrap();
@@ -291,7 +297,9 @@ async fn a_new_challenge_holds_for_later_questions() {
 #[tokio::test]
 async fn a_question_must_be_signed_by_its_requester_and_name_this_service() {
     let scene = Scene::new("");
-    let (alice, mallory, one) = (key(), key(), key());
+    let alice = key();
+    let mallory = key();
+    let one = key();
     let (_entity, registration) = scene.entity(&one).await;
     let challenge = *registration.challenge();
     let one = one.identity();

@@ -28,7 +28,8 @@ impl CatalogueClient {
         mut progress: impl FnMut(u64) + Send,
     ) -> Result<(), CatalogueError> {
         let length = version.package.as_ref().map_or(0, |package| package.length);
-        let (key, number) = (version.key.to_string(), version.version.to_string());
+        let key = version.key.to_string();
+        let number = version.version.to_string();
         self.request(Request::Fetch(wire::Fetch { key, version: number, offset })).await?;
         let Response::Content(content) = self.response().await? else {
             return Err(CatalogueError::Unexpected);
@@ -61,7 +62,8 @@ impl CatalogueClient {
         version: &Version,
         provide: bool,
     ) -> Result<Admitted, CatalogueError> {
-        let (key, version) = (key.to_string(), version.to_string());
+        let key = key.to_string();
+        let version = version.to_string();
         self.request(Request::Admit(wire::Admit { key, version, provide })).await?;
         // The first reader of an old package waits until it is hashed.
         let Response::Admitted(admitted) = self.response().await? else {

@@ -122,7 +122,8 @@ impl Drop for Capture {
 impl Grab {
     /// Grabs both, hides the pointer, and moves it to the middle. Returns the number of [`Self::warp`].
     fn acquire(&self, cursor: Cursor) -> Result<SequenceNumber, CaptureError> {
-        let (connection, root) = (&self.connection, self.root.root);
+        let connection = &self.connection;
+        let root = self.root.root;
         let end = Instant::now() + GRAB_TIMEOUT;
         // The key that started the command may still be pressed. Its release belongs to the program that received its
         // press.
@@ -132,7 +133,8 @@ impl Grab {
         let mask = EventMask::POINTER_MOTION | EventMask::BUTTON_PRESS | EventMask::BUTTON_RELEASE;
         let mode = GrabMode::ASYNC;
         retry("pointer", || {
-            let (nowhere, now) = (NONE, CURRENT_TIME);
+            let nowhere = NONE;
+            let now = CURRENT_TIME;
             let cookie =
                 connection.grab_pointer(false, root, mask, mode, mode, nowhere, cursor, now)?;
             Ok(cookie.reply()?.status)
@@ -289,7 +291,8 @@ fn use_xkb(connection: &RustConnection) -> Result<(), ReplyError> {
     let cookie = connection.xkb_per_client_flags(device, flag, flag, none(), none(), none())?;
     cookie.reply()?;
     let events = xkb::EventType::NEW_KEYBOARD_NOTIFY | xkb::EventType::MAP_NOTIFY;
-    let (clear, parts) = (xkb::EventType::from(0u8), xkb::MapPart::from(0u8));
+    let clear = xkb::EventType::from(0u8);
+    let parts = xkb::MapPart::from(0u8);
     let details = xkb::SelectEventsAux::new();
     connection.xkb_select_events(device, clear, events, parts, parts, &details)?.check()
 }
@@ -316,7 +319,8 @@ fn waker_window(connection: &RustConnection, root: Window) -> Result<Window, Rep
 
 /// Creates a cursor in which no pixel is set.
 fn invisible_cursor(connection: &RustConnection, root: Window) -> Result<Cursor, ReplyOrIdError> {
-    let (pixmap, context) = (connection.generate_id()?, connection.generate_id()?);
+    let pixmap = connection.generate_id()?;
+    let context = connection.generate_id()?;
     let cursor = connection.generate_id()?;
     let dot = Rectangle { x: 0, y: 0, width: 1, height: 1 };
     drop(connection.create_pixmap(1, pixmap, root, 1, 1)?);

@@ -150,7 +150,8 @@ impl Service for Input {
 
     fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
         check_none(params)?;
-        let (screen, limits) = (self.screen.clone(), self.limits);
+        let screen = self.screen.clone();
+        let limits = self.limits;
         Ok(PreparedRun::new(move |_, stream| serve(screen, limits, stream)))
     }
 }

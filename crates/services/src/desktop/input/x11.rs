@@ -37,7 +37,8 @@ pub(crate) fn connect(screen: &Screen) -> Result<(RustConnection, usize), String
         && let Ok(stream) = UnixStream::connect(format!("/tmp/.X11-unix/X{number}"))
     {
         let stream = DefaultStream::from_unix_stream(stream).map_err(|error| failed(&error))?;
-        let (method, secret) = (authority::METHOD.to_vec(), secret.to_vec());
+        let method = authority::METHOD.to_vec();
+        let secret = secret.to_vec();
         let connection =
             RustConnection::connect_to_stream_with_auth_info(stream.0, index, method, secret);
         return connection.map(|connection| (connection, index)).map_err(|error| failed(&error));
@@ -56,11 +57,13 @@ fn local(display: &str) -> Option<(u16, usize)> {
 /// The current mapping of the keyboard.
 pub(crate) fn keymap(connection: &RustConnection) -> Result<Keymap, ReplyError> {
     let setup = connection.setup();
-    let (first, last) = (setup.min_keycode, setup.max_keycode);
+    let first = setup.min_keycode;
+    let last = setup.max_keycode;
     let count = last.saturating_sub(first).saturating_add(1);
     let mapping = connection.get_keyboard_mapping(first, count)?;
     let modifiers = connection.get_modifier_mapping()?;
-    let (mapping, modifiers) = (mapping.reply()?, modifiers.reply()?);
+    let mapping = mapping.reply()?;
+    let modifiers = modifiers.reply()?;
     Ok(Keymap::new(first, mapping.keysyms_per_keycode, mapping.keysyms, &modifiers.keycodes))
 }
 

@@ -67,7 +67,8 @@ impl Tunnel<'_> {
             if self.is_final(&error) {
                 return Ending::Refused(error);
             }
-            let (at, why) = (self.right.label(), error.to_string());
+            let at = self.right.label();
+            let why = error.to_string();
             self.states.send_replace(State::Waiting { at, why });
             sleep(backoff.pause_after(start.elapsed())).await;
         }

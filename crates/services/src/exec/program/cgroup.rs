@@ -114,7 +114,8 @@ fn find(groups: &[u8], mounts: &[u8]) -> Option<PathBuf> {
             return None;
         }
         let mut fields = line[..dash].split(|byte| *byte == b' ').skip(3);
-        let (root, mount) = (unescape(fields.next()?), unescape(fields.next()?));
+        let root = unescape(fields.next()?);
+        let mount = unescape(fields.next()?);
         let below = path.strip_prefix(root).ok()?;
         let outside = below.components().any(|part| part.as_os_str() == "..");
         (!outside).then(|| mount.join(below))

@@ -46,7 +46,8 @@ pub(super) async fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],
 ) -> io::Result<Option<Vec<OwnedFd>>> {
-    let (mut filled, mut files) = (0, Vec::new());
+    let mut filled = 0;
+    let mut files = Vec::new();
     while filled < bytes.len() {
         stream.readable().await?;
         let rest = &mut bytes[filled..];

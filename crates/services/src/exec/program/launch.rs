@@ -154,8 +154,11 @@ impl Launch {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let mut fields = bytes.strip_suffix(&[0])?.split(|byte| *byte == 0);
         let mut next = || fields.next().map(|field| OsString::from_vec(field.to_vec()));
-        let (file, name, directory) = (next()?, next()?, next()?);
-        let (terminal, count) = (next()?.into_string().ok()?, next()?.into_string().ok()?);
+        let file = next()?;
+        let name = next()?;
+        let directory = next()?;
+        let terminal = next()?.into_string().ok()?;
+        let count = next()?.into_string().ok()?;
         let count: usize = count.parse().ok()?;
         // Each argument has one byte at least.
         if count > bytes.len() {
@@ -166,7 +169,8 @@ impl Launch {
         while let Some(variable) = next() {
             let bytes = variable.as_bytes();
             let equals = bytes.iter().skip(1).position(|byte| *byte == b'=')? + 1;
-            let (name, value) = (&bytes[..equals], &bytes[equals + 1..]);
+            let name = &bytes[..equals];
+            let value = &bytes[equals + 1..];
             environment.insert(OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into());
         }
         Some(Self {

@@ -35,7 +35,8 @@ const DETACHING: [&str; 6] = [
 
 /// A shell that runs `text`, with `FILE` and `STAY` filled in.
 fn shell(text: &str, folder: &Path) -> Launch {
-    let (file, stay) = (folder.join("processes"), folder.join("stay"));
+    let file = folder.join("processes");
+    let stay = folder.join("stay");
     let script =
         format!("#!/bin/sh\necho $$ >> {}\nwhile :; do sleep 1000; done\n", file.display());
     fs::write(&stay, script).unwrap();

@@ -57,7 +57,9 @@ pub async fn carry(
                 let Ok((length, from)) = received else { continue };
                 let flow = flows.entry(from).or_insert_with(|| {
                     let (datagrams, mut receiver) = channel(MAX_WAITING);
-                    let (socket, opener, target) = (socket.clone(), opener.clone(), target.clone());
+                    let socket = socket.clone();
+                    let opener = opener.clone();
+                    let target = target.clone();
                     carried.spawn(async move {
                         let ended =
                             carry_flow(&socket, from, &opener, &target, &mut receiver).await;

@@ -279,8 +279,10 @@ impl Sessions {
         (self.report)(SessionEvent::Opened { number, resumed, middleboxes: Vec::new() });
         let (send, receive) = running.stream.split();
         let (over, ended) = watch::channel(false);
-        let (opener, closing) = (streams.opener(), Arc::new(AtomicBool::new(false)));
-        let (report, orderly) = (self.report.clone(), closing.clone());
+        let opener = streams.opener();
+        let closing = Arc::new(AtomicBool::new(false));
+        let report = self.report.clone();
+        let orderly = closing.clone();
         tokio::spawn(async move {
             let error = end_of(receive).await;
             // From here on no stream can be opened.

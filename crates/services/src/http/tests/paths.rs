@@ -36,7 +36,8 @@ fn key() -> Arc<SecretKey> {
 
 /// Both ends of a started session through one middlebox.
 async fn session() -> (PathSession, PathSession) {
-    let (hop, server) = (key(), key());
+    let hop = key();
+    let server = key();
     let party = |key: &SecretKey| Party { identity: key.identity(), address: "h:1".to_owned() };
     let path = Path {
         kem: Kem::X25519,
@@ -58,14 +59,16 @@ async fn session() -> (PathSession, PathSession) {
         let (near, far) = duplex(64 * 1024);
         [Box::new(near) as Box<dyn Transport>, Box::new(far)]
     };
-    let ([near, hop_near], [hop_far, far]) = (link(), link());
+    let [near, hop_near] = link();
+    let [hop_far, far] = link();
     let middle = Relay::new(setup, Box::new(Pass), Instant::now());
     tokio::spawn(relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) }, || true));
     let (client, server) = tokio::join!(
         connect_path(near, &client, Arc::new(PathTickets::default()), path),
         accept_path(far, Vec::new(), paths),
     );
-    let (client, server) = (client.unwrap(), server.unwrap());
+    let client = client.unwrap();
+    let server = server.unwrap();
     client.control(b"operation").unwrap();
     server.next().await.unwrap();
     server.start(true, None).unwrap();

@@ -223,7 +223,8 @@ impl CacheInspector {
                 "the node has not endorsed it, as a middlebox behind this one has changed it or its request, or has answered itself",
             );
         }
-        let (bytes, left) = (entry.body.len(), entry.fresh.lifetime - entry.fresh.age);
+        let bytes = entry.body.len();
+        let left = entry.fresh.lifetime - entry.fresh.age;
         let stored = self.cache.store(&missed.pending, &missed.fields, entry);
         drop(reservation);
         stored?;

@@ -155,7 +155,8 @@ impl Cache {
         request: &HeaderMap,
         entry: Entry,
     ) -> Result<(), &'static str> {
-        let (realm, target) = (pending.realm(), pending.target());
+        let realm = pending.realm();
+        let target = pending.target();
         let bytes = entry.bytes(target);
         if entry.body.len() > self.longest() || bytes > self.size / 4 {
             return Err("it is too long");
@@ -170,7 +171,8 @@ impl Cache {
         contents.remove(realm, target, |variant| variant.entry.answers(request));
         contents.make_room_for(realm);
         contents.uses += 1;
-        let (entry, used) = (Arc::new(entry), contents.uses);
+        let entry = Arc::new(entry);
+        let used = contents.uses;
         let variant = Variant { entry, bytes, sent: pending.sent, used };
         let server = contents.servers.entry(realm.server).or_default();
         let answers = server.realms.entry(realm.realm).or_default();
@@ -259,8 +261,9 @@ impl Contents {
         let largest = server.realms.iter().max_by_key(|(_, answers)| answers.bytes);
         let Some((realm, answers)) = largest else { return false };
         let Some((used, target)) = answers.by_use.first_key_value() else { return false };
-        let (realm, used, target) =
-            (Realm { server: *identity, realm: *realm }, *used, target.clone());
+        let realm = Realm { server: *identity, realm: *realm };
+        let used = *used;
+        let target = target.clone();
         self.remove(realm, &target, |variant| variant.used == used);
         true
     }
@@ -302,7 +305,8 @@ pub(super) struct Reservation {
 impl Reservation {
     /// Takes `more` bytes; false if there are not so many left.
     pub(super) fn grow(&mut self, more: usize) -> bool {
-        let (all, one) = (self.cache.size / 4, self.cache.size / 8);
+        let all = self.cache.size / 4;
+        let one = self.cache.size / 8;
         let contents = &mut *self.cache.lock();
         let known = contents.servers.get(&self.server);
         let of_server = known.map_or(0, |server| server.receiving);

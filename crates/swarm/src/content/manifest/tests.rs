@@ -5,7 +5,8 @@ fn manifest(entries: Vec<Entry>) -> Result<Manifest, ManifestError> {
 }
 
 fn entry(path: &str, length: u64) -> Entry {
-    let (permissions, modified) = (Permissions::Default, None);
+    let permissions = Permissions::Default;
+    let modified = None;
     Entry { path: path.into(), kind: Kind::File(length), permissions, modified }
 }
 

@@ -30,7 +30,8 @@ impl Whole {
 #[test]
 fn a_download_becomes_the_file() {
     for length in [0, 1, 1024, 5000, 300_000] {
-        let (whole, folder) = (whole(length), tempfile::tempdir().unwrap());
+        let whole = whole(length);
+        let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("file");
         let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
         for index in (0..whole.tree.id().geometry.chunks()).rev() {
@@ -51,8 +52,10 @@ fn a_download_becomes_the_file() {
 
 #[test]
 fn a_complete_file_is_provided_and_not_changed() {
-    let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
-    let (path, id) = (folder.path().join("file"), whole.tree.id());
+    let whole = whole(5000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let id = whole.tree.id();
     fs::write(&path, &whole.bytes).unwrap();
     let mut file = PartialFile::complete(&path, id).unwrap();
     assert!(file.have().is_full());
@@ -72,8 +75,10 @@ fn a_complete_file_is_provided_and_not_changed() {
 
 #[test]
 fn a_download_that_only_verifies_writes_nothing() {
-    let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
-    let (path, id) = (folder.path().join("file"), whole.tree.id());
+    let whole = whole(5000);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let id = whole.tree.id();
     fs::write(&path, &whole.bytes).unwrap();
     let mut file = PartialFile::verify_only(&path, id).unwrap();
     let siblings = whole.tree.siblings(2, 3).unwrap();
@@ -93,7 +98,8 @@ fn a_download_that_only_verifies_writes_nothing() {
 
 #[test]
 fn a_dropped_download_goes_on_with_at_most_one_percent_again() {
-    let (whole, folder) = (whole(1000 * 1024), tempfile::tempdir().unwrap());
+    let whole = whole(1000 * 1024);
+    let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("file");
     let mut given = 0;
     for (round, upto) in [(0, 333), (1, 337), (2, 1000)] {
@@ -114,7 +120,8 @@ fn a_dropped_download_goes_on_with_at_most_one_percent_again() {
 
 #[test]
 fn after_a_crash_of_the_system_only_chunks_that_were_lost_are_missing() {
-    let (whole, folder) = (whole(1000 * 1024), tempfile::tempdir().unwrap());
+    let whole = whole(1000 * 1024);
+    let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("file");
     let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
     (0..100).for_each(|index| whole.give(&mut file, index).unwrap());
@@ -139,7 +146,8 @@ fn after_a_crash_of_the_system_only_chunks_that_were_lost_are_missing() {
 
 #[test]
 fn what_is_there_already_is_not_replaced() {
-    let (one, other) = (whole(5000), whole(6000));
+    let one = whole(5000);
+    let other = whole(6000);
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("file");
     let mut file = PartialFile::open(&target, one.tree.id()).unwrap();
@@ -159,8 +167,10 @@ fn what_is_there_already_is_not_replaced() {
 
 #[test]
 fn a_file_that_takes_the_place_of_a_download_gets_no_name() {
-    let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
-    let (target, part) = (folder.path().join("file"), folder.path().join("file.part"));
+    let whole = whole(5000);
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("file");
+    let part = folder.path().join("file.part");
     let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
     (0..5).for_each(|index| whole.give(&mut file, index).unwrap());
     fs::rename(&part, folder.path().join("moved")).unwrap();
@@ -181,7 +191,8 @@ fn content_without_bytes_has_one_root() {
 
 #[test]
 fn a_file_without_a_record_is_not_touched() {
-    let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+    let whole = whole(5000);
+    let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("file");
     let part = folder.path().join("file.part");
     fs::write(&part, "of another program").unwrap();
@@ -200,7 +211,8 @@ fn a_file_without_a_record_is_not_touched() {
 
 #[test]
 fn wrong_bytes_are_not_written() {
-    let (whole, folder) = (whole(5000), tempfile::tempdir().unwrap());
+    let whole = whole(5000);
+    let folder = tempfile::tempdir().unwrap();
     let mut file = PartialFile::open(&folder.path().join("file"), whole.tree.id()).unwrap();
     let siblings = whole.tree.siblings(2, 3).unwrap();
     let refused = file.write(2, [9; 32], &siblings, &[0; 1024]);
@@ -212,7 +224,8 @@ fn wrong_bytes_are_not_written() {
 
 #[test]
 fn a_damaged_sidecar_loses_only_what_it_does_not_prove() {
-    let (whole, folder) = (whole(100 * 1024), tempfile::tempdir().unwrap());
+    let whole = whole(100 * 1024);
+    let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("file");
     let mut file = PartialFile::open(&target, whole.tree.id()).unwrap();
     (0..50).for_each(|index| whole.give(&mut file, index).unwrap());

@@ -102,7 +102,8 @@ impl Path {
 
     /// Why a loss now is one of congestion; `None` if the path loses packets at random.
     pub(super) fn congestion(&self, mtu: f64) -> Option<Congestion> {
-        let (lost, all) = (self.round.lost, self.round.lost + self.round.acked);
+        let lost = self.round.lost;
+        let all = self.round.lost + self.round.acked;
         let heavy = lost > HEAVY_PACKETS * mtu && lost > HEAVY_LOSS * all;
         if self.has_queue() {
             Some(Congestion::Queue)
@@ -126,7 +127,8 @@ impl Path {
     /// Whether the last round's rate exceeds that of the one before by less than a quarter.
     pub(super) fn is_full(&self) -> bool {
         let earlier = |back: usize| self.rates[(self.next_rate + RATE_ROUNDS - back) % RATE_ROUNDS];
-        let (last, before) = (earlier(1), earlier(2));
+        let last = earlier(1);
+        let before = earlier(2);
         before > 0.0 && last < before * 1.25
     }
 

@@ -91,9 +91,11 @@ fn a_path_that_became_slower_gets_no_standing_queue_of_losses() {
     path.run(&mut flows, Duration::from_secs(10));
     path.steps_per_packet = 10;
     path.run(&mut flows, Duration::from_secs(5));
-    let (lost, delivered) = (flows[0].lost, flows[0].delivered);
+    let lost = flows[0].lost;
+    let delivered = flows[0].delivered;
     path.run(&mut flows, Duration::from_secs(20));
-    let (lost, delivered) = (flows[0].lost - lost, flows[0].delivered - delivered);
+    let lost = flows[0].lost - lost;
+    let delivered = flows[0].delivered - delivered;
     let share = delivered as f64 * 10.0 / PACKETS_PER_SECOND / 20.0;
     assert!(share > 0.8 && lost * 20 < delivered, "{lost} lost, {delivered} delivered");
 }

@@ -157,7 +157,8 @@ impl Window {
 
     /// Congestion avoidance (RFC 9438 sections 4.2 to 4.5).
     fn grow(&mut self, now: Instant, bytes: f64, rtt: f64) {
-        let (mtu, window) = (self.mtu, self.window);
+        let mtu = self.mtu;
+        let window = self.window;
         let epoch =
             self.epoch.get_or_insert(Epoch { since: now, highest: window, k: 0.0, reno: window });
         let elapsed = now.saturating_duration_since(epoch.since).as_secs_f64();

@@ -36,7 +36,8 @@ impl Inspector for Upper {
 fn flow(session: &Session, hop: u8, direction: Direction) -> Flow {
     let Session { path, classes, secret, th2, hops } = session;
     let halves = |side| secret.halves(classes, hop, side);
-    let (client, server) = (halves(derive::CLIENT_HALF), halves(derive::SERVER_HALF));
+    let client = halves(derive::CLIENT_HALF);
+    let server = halves(derive::SERVER_HALF);
     let keys = classes.keys_of_hop(hop, &client, &server, th2).unwrap();
     let bound = HopBound {
         path: path.clone(),
@@ -56,7 +57,8 @@ fn flow(session: &Session, hop: u8, direction: Direction) -> Flow {
 
 /// Passes frames through a middlebox; returns what it sends, and whether an answer was endorsed.
 fn pass(flow: &mut Flow, sent: &[u8], request: Option<Digest>) -> (Vec<u8>, bool) {
-    let (mut out, mut endorsed) = (Vec::new(), false);
+    let mut out = Vec::new();
+    let mut endorsed = false;
     let mut upper = Upper { hop: flow.number };
     for mut frame in frames(sent) {
         if frame[0] == frame::RECORD {
@@ -94,7 +96,9 @@ fn sent(sender: &mut Sender) -> Vec<u8> {
 pub(super) fn exchange(out: &mut Vectors, session: &Session) {
     let Session { path, classes, secret, th2, hops } = session;
     let keys = |aes| {
-        let (path, secret, classes) = (path.clone(), secret.clone(), classes.clone());
+        let path = path.clone();
+        let secret = secret.clone();
+        let classes = classes.clone();
         Arc::new(EndpointKeys { path, secret, classes, th2: *th2, aes, hops: hops.clone() })
     };
     let mut other_cipher = Sender::new(keys(false), ToServer);
@@ -138,7 +142,8 @@ pub(super) fn exchange(out: &mut Vectors, session: &Session) {
 
 /// What an endpoint receives.
 fn receive(receiver: &mut Receiver, bytes: &[u8]) -> (Option<Request>, VecDeque<Received>) {
-    let (mut request, mut received) = (None, VecDeque::new());
+    let mut request = None;
+    let mut received = VecDeque::new();
     for mut frame in frames(bytes) {
         if frame[0] == frame::RECORD {
             receiver.receive_record(&mut frame).unwrap();

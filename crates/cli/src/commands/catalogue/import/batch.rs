@@ -143,7 +143,8 @@ pub async fn settle(
     (draft, then): (&Draft, Then),
     outcome: Result<ChangeOutcome, CatalogueError>,
 ) -> Result<(), Failure> {
-    let (exists, is_new) = (outcome.is_ok(), outcome.as_ref().is_ok_and(|it| it.is_new));
+    let exists = outcome.is_ok();
+    let is_new = outcome.as_ref().is_ok_and(|it| it.is_new);
     report.settle(source, draft, outcome)?;
     match then {
         Then::Yanked if exists => {

@@ -66,7 +66,8 @@ impl HttpClient {
             // For a redirect from http to https.
             false => config.tls_config(tls(ca).unwrap_or_else(|_| no_roots())),
         };
-        let (connector, resolver) = (DefaultConnector::new(), SameKind::default());
+        let connector = DefaultConnector::new();
+        let resolver = SameKind::default();
         let agent = Agent::with_parts(config.build(), connector, resolver);
         Ok(Self { web: web.clone(), agent, timeout, start: Instant::now() })
     }

@@ -78,7 +78,8 @@ fn user_name(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let entry = |line: &str| {
         let mut fields = line.split(':');
-        let (name, id) = (fields.next()?, fields.nth(1)?);
+        let name = fields.next()?;
+        let id = fields.nth(1)?;
         (id.parse() == Ok(uid)).then(|| shell_word(name).into_owned())
     };
     users.lines().find_map(entry).unwrap_or_else(|| format!("'#{uid}'"))

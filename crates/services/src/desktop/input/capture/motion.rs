@@ -27,7 +27,8 @@ impl Tracker {
             self.last = self.middle;
             self.warped = None;
         }
-        let (dx, dy) = (at.0.saturating_sub(self.last.0), at.1.saturating_sub(self.last.1));
+        let dx = at.0.saturating_sub(self.last.0);
+        let dy = at.1.saturating_sub(self.last.1);
         self.last = at;
         (dx != 0 || dy != 0).then_some(Event::Motion { dx, dy })
     }

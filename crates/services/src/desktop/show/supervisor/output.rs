@@ -27,7 +27,8 @@ pub(super) struct ProgramOutput {
 impl ProgramOutput {
     /// Forwards the output of `program`, if its outputs are pipes.
     pub(super) fn of(program: &mut Group) -> Self {
-        let (tail, mut outputs) = (Tail::default(), JoinSet::new());
+        let tail = Tail::default();
+        let mut outputs = JoinSet::new();
         if let Some(output) = program.take_output() {
             outputs.spawn(forward(output, stdout(), tail.clone()));
         }

@@ -27,7 +27,8 @@ fn fields(text: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 fn entry(body: usize, vary: Vec<(HeaderName, Vec<HeaderValue>)>) -> Entry {
-    let (lifetime, age) = (Duration::from_secs(86_400), Duration::ZERO);
+    let lifetime = Duration::from_secs(86_400);
+    let age = Duration::ZERO;
     let fresh = Freshness { lifetime, age, for_all: false };
     Entry { fields: HeaderMap::new(), body: vec![7; body], vary, fresh, arrived: Instant::now() }
 }
@@ -57,7 +58,8 @@ fn found(cache: &Cache, realm: Realm, text: &str, request: &HeaderMap) -> Option
 #[test]
 fn an_answer_is_found_only_by_its_server_realm_host_and_target_while_it_is_fresh() {
     let cache = Cache::new(SIZE);
-    let (own, none) = (realm(server(), 1), HeaderMap::new());
+    let own = realm(server(), 1);
+    let none = HeaderMap::new();
     assert!(put(&cache, own, &target("/a"), &none, entry(10, Vec::new())));
     assert_eq!(found(&cache, own, "/a", &none), Some(10));
     assert_eq!(found(&cache, own, "/a?", &none), None);
@@ -128,7 +130,8 @@ fn of_several_variants_that_match_the_most_recent_is_used() {
 #[test]
 fn the_size_is_never_exceeded_and_the_least_recently_used_answer_goes() {
     let cache = Cache::new(SIZE);
-    let (own, none) = (realm(server(), 1), HeaderMap::new());
+    let own = realm(server(), 1);
+    let none = HeaderMap::new();
     assert!(!put(&cache, own, &target("/long"), &none, entry(SIZE / 8 + 1, Vec::new())));
     assert!(put(&cache, own, &target("/kept"), &none, entry(SIZE / 8, Vec::new())));
     for number in 0..200 {
@@ -149,7 +152,8 @@ fn the_size_is_never_exceeded_and_the_least_recently_used_answer_goes() {
 #[test]
 fn no_server_and_no_realm_uses_up_the_place_of_others() {
     let cache = Cache::new(SIZE);
-    let (quiet, none) = (realm(server(), 1), HeaderMap::new());
+    let quiet = realm(server(), 1);
+    let none = HeaderMap::new();
     let beside = realm(quiet.server, 2);
     for own in [quiet, beside] {
         assert!(put(&cache, own, &target("/"), &none, entry(100_000, Vec::new())));
@@ -169,7 +173,8 @@ fn no_server_and_no_realm_uses_up_the_place_of_others() {
 #[test]
 fn realms_and_servers_are_bounded() {
     let cache = Cache::new(16 << 20);
-    let (busy, none) = (server(), HeaderMap::new());
+    let busy = server();
+    let none = HeaderMap::new();
     for number in 0..200u8 {
         assert!(put(&cache, realm(busy, number), &target("/"), &none, entry(1, Vec::new())));
     }
@@ -186,7 +191,9 @@ fn realms_and_servers_are_bounded() {
 #[test]
 fn what_is_being_received_is_bounded_for_all_and_for_one_server() {
     let cache = Cache::new(SIZE);
-    let (one, two, three) = (server(), server(), server());
+    let one = server();
+    let two = server();
+    let three = server();
     let mut all: Vec<Reservation> = [one, one, two, three].map(|own| cache.reserve(own)).into();
     assert!(all[0].grow(SIZE / 16) && all[1].grow(SIZE / 16) && !all[1].grow(1));
     assert!(all[2].grow(SIZE / 8) && !all[3].grow(1));

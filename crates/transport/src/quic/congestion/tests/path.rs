@@ -208,7 +208,8 @@ impl SimulatedPath {
     }
 
     fn send(&mut self, flows: &mut [Flow]) -> bool {
-        let (mut sent, count) = (false, flows.len());
+        let mut sent = false;
+        let count = flows.len();
         for turn in 0..count {
             let flow = (turn + self.steps as usize) % count;
             let Some(number) = flows[flow].send(self.now) else { continue };

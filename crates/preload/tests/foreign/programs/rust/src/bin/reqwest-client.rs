@@ -5,10 +5,12 @@ use foreign_programs::Received;
 #[tokio::main]
 async fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let (url, times) = (arguments[1].clone(), arguments[2].parse::<usize>().unwrap());
+    let url = arguments[1].clone();
+    let times = arguments[2].parse::<usize>().unwrap();
     let client = reqwest::Client::new();
     let tasks = (0..arguments[3].parse::<usize>().unwrap()).map(|task| {
-        let (client, url) = (client.clone(), url.clone());
+        let client = client.clone();
+        let url = url.clone();
         tokio::spawn(async move {
             let mut received = Received::default();
             for _ in 0..times {
