@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use levada_channel::contexts::{Kem, Right};
+use levada_contexts::{Kem, Right};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 
 use super::levada::{Parties, purposes};

@@ -1,7 +1,7 @@
 //! The two ends of a connection, which exchange requests and responses of given lengths.
 
 use anyhow::{Context, bail, ensure};
-use levada_session::contexts::{PathEvent, PathSession, Received};
+use levada_contexts::{PathEvent, PathSession, Received};
 use levada_session::{Connection, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::TcpStream;

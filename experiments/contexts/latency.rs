@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use levada_channel::contexts::{Kem, Right};
+use levada_contexts::{Kem, Right};
 use levada_harness::{Case, Group, Measured, Params, params};
 use tokio::time::sleep;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use levada_channel::contexts::{
+use levada_channel::{ClientConfig, ServerConfig};
+use levada_contexts::{
     Action, Context, Direction, Hop, HopSetup, HopTickets, Inspector, Kem, Party as PathParty,
     Path, PathConnection, PathEvent, PathSessions, PathTickets, Piece, Purpose, Received, Relay,
     Right, ServerPaths,
 };
-use levada_channel::{ClientConfig, ServerConfig};
 use levada_core::{SecretKey, SystemRandom};
 
 use super::end::Exchange;

@@ -5,9 +5,9 @@ use std::future::{Future, pending};
 use std::time::Instant;
 
 use anyhow::Context;
-use levada_channel::contexts::{Kem, Purpose, Relay, Right};
+use levada_contexts::{Kem, Purpose, Relay, Right};
+use levada_contexts::{accept_path, connect_path, relay};
 use levada_core::{Identity, SecretKey, SystemRandom};
-use levada_session::contexts::{accept_path, connect_path, relay};
 use levada_session::{Class, ClientConfig, Options, ServerConfig};
 use levada_transport::{Tcp, Transport};
 use socket2::SockRef;
@@ -151,7 +151,7 @@ impl Setup {
             }
             Kind::Levada(parties) => {
                 let transport = self.transport(socket)?;
-                let session = accept_path(transport, Vec::new(), parties.server()).await?;
+                let session = accept_path(transport, parties.server()).await?;
                 session.start(true, None)?;
                 return Ok(End::Path(session));
             }

@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use levada_channel::contexts::{Kem, Right};
+use levada_contexts::{Kem, Right};
 use levada_harness::{Case, Group, Measured, Options, Params, own_cpu_time, params};
 
 use super::end::Exchange;

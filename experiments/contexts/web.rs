@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use levada_channel::contexts::{Kem, Purpose, Right};
+use levada_contexts::{Kem, Purpose, Right};
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 use levada_services::http::{Strategy, context_names};
 

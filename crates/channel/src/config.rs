@@ -25,9 +25,9 @@ use crate::verifier::{AnyClient, ExpectedServer, spki};
 pub(crate) const ALPN: &[u8] = b"levada/1";
 
 /// Silence of the peer until a PING.
-pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Silence of the peer until the connection is closed.
-pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// How many sessions a server stores for resumption, and how many tickets a client stores.
 const SESSIONS: usize = 4096;
@@ -48,8 +48,11 @@ impl ClientConfig {
     }
 
     /// A client without AES, such as one whose processor has no instructions for it.
-    #[cfg(test)]
-    pub(crate) fn chacha20(key: &SecretKey) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    #[cfg(any(test, feature = "testing"))]
+    pub fn chacha20(key: &SecretKey) -> Result<Self, Error> {
         let mut chacha20 = (*provider()).clone();
         chacha20.cipher_suites = vec![aws_lc_rs::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256];
         Self::with_provider(key, Arc::new(chacha20))
@@ -95,9 +98,12 @@ impl ClientConfig {
         Ok((Arc::new(tls), server_name(expected)?))
     }
 
-    /// The configuration of one connection over a path: with the second protocol name in ALPN, and a ticket store of
-    /// its own.
-    pub(crate) fn for_path(
+    /// The configuration of one connection over a path: with the second protocol name in ALPN, and a ticket store for
+    /// this connection only.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the identity is no server name.
+    pub fn for_path(
         &self,
         server: &Identity,
         path_alpn: Vec<u8>,
@@ -164,7 +170,7 @@ impl ServerConfig {
     }
 
     /// The configuration of one connection over a path: it accepts only a client that signs this path.
-    pub(crate) fn for_path(
+    pub fn for_path(
         &self,
         path_alpn: Vec<u8>,
         sessions: Arc<dyn StoresServerSessions>,

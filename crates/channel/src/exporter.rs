@@ -14,11 +14,11 @@ const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 
 /// The key log of one connection: stores its exporter secret.
 #[derive(Default)]
-pub(crate) struct Capture(Mutex<Option<OkmBlock>>);
+pub struct Capture(Mutex<Option<OkmBlock>>);
 
 impl Capture {
     /// The exporter of the connection. On the server the secret exists before the client has proved its key.
-    pub(crate) fn exporter(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
+    pub fn exporter(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
         let secret = self.0.lock().ok()?.clone()?;
         Some(Exporter { suite, secret })
     }
@@ -47,14 +47,17 @@ impl rustls::KeyLog for Capture {
 }
 
 /// Derives keying material that only the two ends of one connection share.
-pub(crate) struct Exporter {
+pub struct Exporter {
     suite: &'static Tls13CipherSuite,
     secret: OkmBlock,
 }
 
 impl Exporter {
     /// TLS-Exporter(label, context, out.len()) of RFC 8446 section 7.5.
-    pub(crate) fn export(&self, label: &str, context: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if `out` or `label` is longer than TLS can export.
+    pub fn export(&self, label: &str, context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let hash = self.suite.common.hash_provider;
         let derived = self.derive(&self.secret, label.as_bytes(), hash.hash(&[]).as_ref())?;
         let length = u16::try_from(out.len()).map_err(|_| TOO_LONG)?;

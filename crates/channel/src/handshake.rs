@@ -21,7 +21,7 @@ use crate::{ClientConfig, Error, ServerConfig};
 const MAX_INPUT: usize = 64 * 1024;
 
 /// A handshake in progress.
-pub(crate) struct Handshake {
+pub struct Handshake {
     side: Side,
     capture: Arc<Capture>,
     expected: Option<Identity>,
@@ -41,18 +41,26 @@ enum Side {
 }
 
 /// The results of a complete handshake.
-pub(crate) struct Established {
-    pub(crate) peer: Identity,
-    pub(crate) resumed: bool,
-    pub(crate) exporter: Exporter,
-    pub(crate) keys: Keys,
-    pub(crate) seal: (u64, ConnectionTrafficSecrets),
-    pub(crate) open: (u64, ConnectionTrafficSecrets),
+pub struct Established {
+    /// The peer, which has proved its key.
+    pub peer: Identity,
+    /// Whether an earlier session was resumed.
+    pub resumed: bool,
+    /// Derives keying material from this connection.
+    pub exporter: Exporter,
+    /// Later traffic secrets, and the ticket store.
+    pub keys: Keys,
+    /// The sequence number and the secrets for records of this side.
+    pub seal: (u64, ConnectionTrafficSecrets),
+    /// The same for records of the peer.
+    pub open: (u64, ConnectionTrafficSecrets),
 }
 
 /// The part of rustls that is used after the handshake: later traffic secrets, and the ticket store.
-pub(crate) enum Keys {
+pub enum Keys {
+    /// The keys of a client.
     Client(KernelConnection<ClientConnectionData>),
+    /// The keys of a server.
     Server(KernelConnection<ServerConnectionData>),
 }
 
@@ -74,8 +82,11 @@ impl Handshake {
         Self::client_with(tls, name, capture, expected, ALPN, out)
     }
 
-    /// A client with a configuration of its own, whose key log is `capture`.
-    pub(crate) fn client_with(
+    /// Begins the handshake of a client with a configuration whose key log is `capture`. Appends the first flight to `out`.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`] if rustls rejects the configuration.
+    pub fn client_with(
         tls: Arc<rustls::ClientConfig>,
         name: ServerName<'static>,
         capture: Arc<Capture>,
@@ -89,15 +100,21 @@ impl Handshake {
         Ok(handshake)
     }
 
-    /// A server that accepts any client which proves its key.
-    pub(crate) fn server(config: &ServerConfig) -> Result<Self, Error> {
+    /// Begins the handshake of a server that accepts any client which proves its key.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`] if rustls rejects the configuration.
+    pub fn server(config: &ServerConfig) -> Result<Self, Error> {
         let capture = Arc::new(Capture::default());
         let tls = config.instance(capture.clone())?;
         Self::server_with(tls, capture, ALPN)
     }
 
-    /// A server with a configuration of its own, whose key log is `capture`.
-    pub(crate) fn server_with(
+    /// Begins the handshake of a server with a configuration whose key log is `capture`.
+    ///
+    /// # Errors
+    /// [`Error::Handshake`] if rustls rejects the configuration.
+    pub fn server_with(
         tls: Arc<rustls::ServerConfig>,
         capture: Arc<Capture>,
         protocol: &'static [u8],
@@ -125,18 +142,24 @@ impl Handshake {
     }
 
     /// The exporter of the connection, as soon as the secret exists: on the server before the client has proved its key.
-    pub(crate) fn exporter(&self) -> Result<Exporter, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Internal`] before that.
+    pub fn exporter(&self) -> Result<Exporter, Error> {
         let suite = self.suite()?;
         self.capture.exporter(suite).ok_or(Error::Internal("no exporter secret"))
     }
 
     /// Whether an earlier session is resumed; known when the server has answered.
-    pub(crate) fn is_resumed(&self) -> bool {
+    pub fn is_resumed(&self) -> bool {
         self.common().handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// The cipher suite that the server has chosen.
-    pub(crate) fn suite(&self) -> Result<&'static Tls13CipherSuite, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Internal`] before that.
+    pub fn suite(&self) -> Result<&'static Tls13CipherSuite, Error> {
         let suite = self.common().negotiated_cipher_suite().and_then(|suite| suite.tls13());
         suite.ok_or(Error::Internal("not TLS 1.3"))
     }
@@ -148,7 +171,10 @@ impl Handshake {
 
     /// Takes one whole record and appends the answer to `out`; true if the handshake is complete.
     /// It takes one record at a time, so that rustls never gets a record that follows the handshake.
-    pub(crate) fn receive(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// [`Error`] if the peer broke the protocol, or sent an alert; `out` then ends with an alert for it.
+    pub fn receive(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
         // "legacy_record_version MUST be set to 0x0303 for all records … other than an initial
         // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these bytes,
         // so a change on the path is detected only here.
@@ -224,7 +250,10 @@ impl Handshake {
     }
 
     /// The peer, which has proved its key and speaks the protocol. Only after [`Self::receive`] returned true.
-    pub(crate) fn peer(&self) -> Result<Identity, Error> {
+    ///
+    /// # Errors
+    /// [`Error::WrongPeer`], or [`Error::Handshake`] if the peer speaks another protocol.
+    pub fn peer(&self) -> Result<Identity, Error> {
         if !self.input.is_empty() {
             return Err(Error::Record("more bytes after the end of the handshake"));
         }
@@ -246,7 +275,10 @@ impl Handshake {
     }
 
     /// Takes the keys out of rustls. Only after [`Self::receive`] returned true.
-    pub(crate) fn finish(self) -> Result<Established, Error> {
+    ///
+    /// # Errors
+    /// As [`Self::peer`].
+    pub fn finish(self) -> Result<Established, Error> {
         let peer = self.peer()?;
         let resumed = self.is_resumed();
         let exporter = self.exporter()?;
@@ -284,7 +316,10 @@ impl Keys {
     }
 
     /// Stores a ticket; `body` is the message without its header.
-    pub(crate) fn ticket(&mut self, body: &[u8]) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Record`] at a server, [`Error::Handshake`] if the ticket is malformed.
+    pub fn ticket(&mut self, body: &[u8]) -> Result<(), Error> {
         match self {
             Self::Client(keys) => keys.handle_new_session_ticket(body).map_err(translate),
             Self::Server(_) => Err(Error::Record("a ticket from a client")),

@@ -15,7 +15,6 @@
 
 mod config;
 mod connection;
-pub mod contexts;
 mod credit;
 mod error;
 mod exporter;
@@ -26,6 +25,7 @@ mod keylog;
 mod liveness;
 mod mux;
 mod output;
+pub mod parts;
 mod record;
 mod recv_buffer;
 mod stream;

@@ -9,9 +9,9 @@ use zeroize::Zeroizing;
 use crate::Error;
 
 /// Bytes of a record's header.
-pub(crate) const HEADER: usize = 5;
+pub const HEADER: usize = 5;
 /// Bytes of the authentication tag at a record's end.
-pub(crate) const TAG: usize = 16;
+pub const TAG: usize = 16;
 /// Bytes that a sealed record adds to its content: header, type and tag.
 pub(crate) const OVERHEAD: usize = HEADER + 1 + TAG;
 /// "The length MUST NOT exceed 2^14 bytes" (RFC 8446 section 5.1).
@@ -20,13 +20,13 @@ pub(crate) const MAX_CONTENT: usize = 1 << 14;
 const MAX_SEALED: usize = MAX_CONTENT + 256;
 
 /// Content types (RFC 8446 section 5.1).
-pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
+pub const CHANGE_CIPHER_SPEC: u8 = 20;
 /// See [`CHANGE_CIPHER_SPEC`].
-pub(crate) const ALERT: u8 = 21;
+pub const ALERT: u8 = 21;
 /// See [`CHANGE_CIPHER_SPEC`].
-pub(crate) const HANDSHAKE: u8 = 22;
+pub const HANDSHAKE: u8 = 22;
 /// See [`CHANGE_CIPHER_SPEC`].
-pub(crate) const DATA: u8 = 23;
+pub const DATA: u8 = 23;
 
 /// The length of the first record in `input`, header included; None if it is incomplete.
 pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
@@ -42,7 +42,7 @@ pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, Error> {
 }
 
 /// The key of one direction and the number of the next record under it.
-pub(crate) struct RecordKey {
+pub struct RecordKey {
     key: LessSafeKey,
     iv: Zeroizing<[u8; 12]>,
     sequence: u64,
@@ -50,7 +50,10 @@ pub(crate) struct RecordKey {
 
 impl RecordKey {
     /// The key, IV and sequence number that rustls exports.
-    pub(crate) fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the cipher is unknown.
+    pub fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> Result<Self, Error> {
         let (algorithm, key, iv) = match &secrets {
             ConnectionTrafficSecrets::Aes128Gcm { key, iv } => (&AES_128_GCM, key, iv),
             ConnectionTrafficSecrets::Aes256Gcm { key, iv } => (&AES_256_GCM, key, iv),
@@ -69,8 +72,11 @@ impl RecordKey {
         self.sequence
     }
 
-    /// Encrypts `body` (content, type, padding) in place; the tag goes behind it.
-    pub(crate) fn seal(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<Tag, Error> {
+    /// Encrypts `body` (content, type, padding) in place; the returned tag follows it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the sequence number is used up.
+    pub fn seal(&mut self, header: [u8; HEADER], body: &mut [u8]) -> Result<Tag, Error> {
         let nonce = self.next_nonce()?;
         self.key
             .seal_in_place_separate_tag(nonce, Aad::from(header), body)
@@ -78,7 +84,10 @@ impl RecordKey {
     }
 
     /// Decrypts a whole record in place: its inner type and content, without padding.
-    pub(crate) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Record`] if the record is malformed, [`Error::Forged`] if it was not sealed by the peer.
+    pub fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Error> {
         let (header, body) =
             record.split_first_chunk_mut().ok_or(Error::Record("a truncated record"))?;
         // A plaintext record after the handshake was injected on the path.

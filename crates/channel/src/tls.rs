@@ -15,12 +15,12 @@ const MAX_TICKETS: u32 = 16;
 /// How many empty records, or key updates, the peer may send in a row.
 const MAX_EMPTY_RUN: u32 = 32;
 
-/// See [`take_message`].
-pub(crate) const NEW_SESSION_TICKET: u8 = 4;
+/// The type of a message with a ticket (RFC 8446 section 4).
+pub const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
 /// The alert that ends a connection (RFC 8446 section 6.1).
-pub(crate) const CLOSE_NOTIFY: u8 = 0;
+pub const CLOSE_NOTIFY: u8 = 0;
 
 /// A TLS connection, independent of the content of its records.
 pub(crate) struct Tls {
@@ -344,7 +344,7 @@ impl Session {
 }
 
 /// Takes the first whole message (RFC 8446 section 4) from `rest`: its type and body.
-pub(crate) fn take_message<'a>(rest: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, Error> {
+pub fn take_message<'a>(rest: &mut &'a [u8]) -> Result<Option<(u8, &'a [u8])>, Error> {
     let Some((&[kind, high, mid, low], tail)) = rest.split_first_chunk() else { return Ok(None) };
     let length = (usize::from(high) << 16) | (usize::from(mid) << 8) | usize::from(low);
     if length > MAX_MESSAGE {

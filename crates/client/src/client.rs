@@ -20,8 +20,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use levada_channel::{ClientConfig, Options};
+use levada_contexts::PathTickets;
 use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, UnixTime};
-use levada_session::contexts::PathTickets;
 use levada_session::{Connection, Stream};
 use tokio::task::spawn_blocking;
 

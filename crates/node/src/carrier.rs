@@ -1,9 +1,9 @@
 //! What carries a peer's operations: a channel with its streams, or a session with middleboxes, which has one operation.
 
 use levada_client::close_code;
+use levada_contexts::PathSession;
 use levada_core::wire::Reason;
 use levada_core::{Framing, Identity};
-use levada_session::contexts::PathSession;
 use levada_session::{Connection, SessionError};
 
 /// A connection of a peer.

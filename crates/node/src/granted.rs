@@ -2,8 +2,8 @@
 
 use std::fmt;
 
+use levada_contexts::{Kem, Path, Right};
 use levada_core::Identity;
-use levada_session::contexts::{Kem, Path, Right};
 
 /// The path of a running session: the middleboxes in their order from the client, and what both endpoints let each of them read or
 /// write.
@@ -28,7 +28,7 @@ pub(crate) struct GrantedHop {
 impl GrantedPath {
     /// What `path` grants; `names` are those of its contexts, from context 1 on.
     pub(crate) fn new(path: &Path, resumed: bool, names: &[&str]) -> Self {
-        let hop = |(number, hop): (u8, &levada_session::contexts::Hop)| GrantedHop {
+        let hop = |(number, hop): (u8, &levada_contexts::Hop)| GrantedHop {
             identity: hop.party.identity,
             address: hop.party.address.clone(),
             rights: rights(path, number, names),
@@ -85,7 +85,7 @@ impl fmt::Display for GrantedPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_session::contexts::{Context, Hop, Party, Purpose};
+    use levada_contexts::{Context, Hop, Party, Purpose};
 
     #[test]
     fn rights_are_shown_by_the_names_of_contexts_in_the_order_of_the_path() {

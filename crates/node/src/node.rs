@@ -9,10 +9,10 @@ use std::time::Instant;
 use levada_channel::ServerConfig;
 use levada_client::Client;
 use levada_client::home::Home;
+use levada_contexts::ServerPaths;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
 use levada_services::swarm::Shares;
-use levada_session::contexts::ServerPaths;
 use levada_session::{Budget, HalfOpen};
 use tokio::sync::watch;
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_channel::Options;
+use levada_contexts::{PathError, PathSession, accept_incoming, is_path};
 use levada_core::source_of;
 use levada_core::wire::Reason;
-use levada_session::contexts::{PathError, PathSession};
 use levada_session::{Connection, Evicted, HalfOpenEntry, SessionError, first_record};
 use levada_transport::quic::{Endpoint, QuicListener};
 use levada_transport::{Tcp, Transport, return_free_memory};
@@ -150,8 +150,8 @@ async fn accept(
 ) -> Result<Accepted, AcceptError> {
     let incoming = first_record(stream).await?.bounded(&node.unproved, entry.source());
     entry.mark_active();
-    if incoming.is_path() {
-        return Ok(Accepted::Path(incoming.accept_path(node.paths.clone()).await?));
+    if is_path(&incoming) {
+        return Ok(Accepted::Path(accept_incoming(incoming, node.paths.clone()).await?));
     }
     Ok(Accepted::Channel(incoming.accept(&node.tls, Options::default()).await?))
 }

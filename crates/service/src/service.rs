@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use levada_capability::SessionId;
+use levada_contexts::{Path, PathError, PathSession};
 use levada_core::{Framing, Identity, Params, label, sha256};
-use levada_session::contexts::{Path, PathError, PathSession};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 

@@ -22,7 +22,7 @@ pub use regex_lite::Regex;
 pub use rewrite::AddField;
 pub use serve::{Failed, MakeInspector, Middlebox, Policy, trace_failures};
 
-use levada_session::contexts::{Path, Purpose, Right};
+use levada_contexts::{Path, Purpose, Right};
 
 use crate::http::ResponseHead;
 

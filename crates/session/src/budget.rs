@@ -49,13 +49,13 @@ struct Held {
 }
 
 /// A connection whose memory may count against a [`Budget`].
-pub(crate) trait Accounted: Send + Sync {
+pub trait Accounted: Send + Sync {
     /// Closes the connection with `code` where its protocol has one, and frees all unread data.
     fn abandon(&self, code: u64, reason: &str);
 }
 
 /// The account of one connection in a [`Budget`]; dropping it releases its bytes.
-pub(crate) struct Account {
+pub struct Account {
     budget: Arc<Budget>,
     source: IpAddr,
     number: u64,
@@ -92,7 +92,7 @@ impl Budget {
     }
 
     /// Opens the account of a connection, with no bytes yet.
-    pub(crate) fn register<C: Accounted + 'static>(
+    pub fn register<C: Accounted + 'static>(
         self: &Arc<Self>,
         source: IpAddr,
         connection: &Arc<C>,
@@ -120,7 +120,7 @@ impl Budget {
 impl Account {
     /// Sets what the connection holds to `bytes`, without its fixed memory; returns whether it may read more. The caller must
     /// not hold the lock of any connection.
-    pub(crate) fn update(&self, bytes: usize) -> bool {
+    pub fn update(&self, bytes: usize) -> bool {
         let bytes = bytes + CONNECTION_OVERHEAD;
         let mut table = self.budget.lock();
         table.set(self.source, self.number, bytes);
@@ -133,7 +133,7 @@ impl Account {
     }
 
     /// Closes the connection if `time`, its total wait for memory, reaches the limit.
-    pub(crate) fn close_if_waited(&self, time: Duration, connection: &dyn Accounted) {
+    pub fn close_if_waited(&self, time: Duration, connection: &dyn Accounted) {
         if time >= self.budget.wait_timeout {
             self.budget.close(connection);
         }

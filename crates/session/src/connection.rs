@@ -5,14 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_channel::contexts::PATH_FRAME;
 use levada_channel::{Class, ClientConfig, Connection as Channel, Options, ServerConfig};
 use levada_core::{Framing, Identity};
 use levada_transport::Transport;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use crate::contexts::{PathError, PathSession, ServerPaths, accept_path_within};
 use crate::driver::Driver;
 use crate::shared::Shared;
 use crate::{Budget, SessionError, Stream};
@@ -89,6 +87,16 @@ pub struct Incoming {
     budget: Option<(Arc<Budget>, IpAddr)>,
 }
 
+/// An [`Incoming`] in parts.
+pub struct IncomingParts {
+    /// Carries the connection.
+    pub transport: Box<dyn Transport>,
+    /// The bytes that were read from it.
+    pub received: Vec<u8>,
+    /// The budget for the connection's memory, and the source that it counts under.
+    pub budget: Option<(Arc<Budget>, IpAddr)>,
+}
+
 /// Waits for a peer's first record, which holds the whole first flight of a conforming client. Until then
 /// a peer costs its socket and a small buffer, and no cryptography.
 ///
@@ -122,22 +130,20 @@ async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionEr
 
 impl Incoming {
     /// Counts the connection's memory against `budget`, under `source`, and grants only the protocol's initial credit, until
-    /// [`Connection::raise_credit`]. A session with middleboxes counts until [`PathSession::leave_budget`].
+    /// [`Connection::raise_credit`].
     pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
         Self { budget: Some((budget.clone(), source)), ..self }
     }
 
-    /// Whether the peer wants a session with middleboxes.
-    pub fn is_path(&self) -> bool {
-        self.bytes.first() == Some(&PATH_FRAME)
+    /// The first byte of the first record, which tells protocols apart.
+    pub fn first_byte(&self) -> Option<u8> {
+        self.bytes.first().copied()
     }
 
-    /// Performs the handshake of a session with middleboxes.
-    ///
-    /// # Errors
-    /// As [`accept_path`](crate::contexts::accept_path).
-    pub async fn accept_path(self, paths: ServerPaths) -> Result<PathSession, PathError> {
-        accept_path_within(self.transport, self.bytes, paths, self.budget).await
+    /// The connection in parts, for the driver of another protocol.
+    pub fn into_parts(self) -> IncomingParts {
+        let Self { transport, bytes, budget, .. } = self;
+        IncomingParts { transport, received: bytes, budget }
     }
 
     /// Performs the handshake; see [`accept`].

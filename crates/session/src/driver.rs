@@ -6,19 +6,21 @@ mod shutdown;
 
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use levada_transport::Transport;
-use tokio::task::yield_now;
-use tokio::time::Sleep;
 
 use crate::SessionError;
 use crate::budget::Account;
+use crate::memory::Memory;
 use crate::rate::Rate;
+use crate::rounds::{poll_rounds, yield_now};
 use crate::shared::Shared;
+use crate::timer::Timer;
 use input::FIRST_READ;
 
 /// The most rounds in one poll before the driver yields.
@@ -28,8 +30,6 @@ const ROUNDS: usize = 16;
 const READ_BUDGET: usize = 128 * 1024;
 /// The same for a peer that has not proved a right, which other connections go before.
 const READ_BUDGET_ACCOUNTED: usize = FIRST_READ;
-/// The interval at which a connection that waits for memory tries again.
-const MEMORY_RETRY: Duration = Duration::from_millis(100);
 
 pub(crate) struct Driver {
     shared: Arc<Shared>,
@@ -41,17 +41,12 @@ pub(crate) struct Driver {
     output: Vec<u8>,
     /// `output[..sent]` was accepted by the transport.
     sent: usize,
-    timer: Pin<Box<Sleep>>,
-    armed: Option<Instant>,
+    timer: Timer,
     close_deadline: Option<Instant>,
     /// The transport has accepted the last byte.
     flushed: bool,
-    /// The account of the connection's memory, until its peer has proved a right.
-    account: Option<Account>,
-    /// Since when the driver waits for memory, if it does.
-    blocked_since: Option<Instant>,
-    /// How long it has waited for memory in total.
-    waited: Duration,
+    /// The connection's memory is bounded until its peer has proved a right.
+    memory: Option<Memory>,
     rate: Rate,
     rtt: Option<Duration>,
 }
@@ -83,13 +78,10 @@ impl Driver {
             read: 0,
             output: Vec::new(),
             sent: 0,
-            timer: Box::pin(tokio::time::sleep(Duration::ZERO)),
-            armed: None,
+            timer: Timer::default(),
             close_deadline: None,
             flushed: false,
-            account,
-            blocked_since: None,
-            waited: Duration::ZERO,
+            memory: account.map(Memory::new),
             rate: Rate::new(),
             rtt: None,
         };
@@ -107,33 +99,35 @@ impl Driver {
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>, in_handshake: bool) -> Poll<()> {
         self.read = 0;
-        let read_budget = if self.account.is_some() { READ_BUDGET_ACCOUNTED } else { READ_BUDGET };
-        for _ in 0..ROUNDS {
+        let read_budget = if self.memory.is_some() { READ_BUDGET_ACCOUNTED } else { READ_BUDGET };
+        poll_rounds(cx, ROUNDS, |cx| {
             if self.read >= read_budget {
-                break;
+                return ControlFlow::Break(yield_now(cx));
             }
-            let (ended, connected) = {
-                let mut state = self.shared.lock();
-                state.register_driver(cx.waker());
-                (state.ended.is_some(), state.connected)
-            };
-            if in_handshake && (ended || connected) {
-                return Poll::Ready(());
-            }
-            if ended {
-                // Freed memory is available to other connections while the last bytes leave.
-                self.account();
-                return self.poll_shutdown(cx);
-            }
-            let rounds = [self.poll_output(cx), self.poll_input(cx), self.poll_timer(cx)];
-            if rounds.iter().all(|progress| *progress == Progress::Waiting) {
-                // The waker was registered before the rounds, so a change since then has woken the task.
-                return Poll::Pending;
-            }
+            self.poll_round(cx, in_handshake)
+        })
+    }
+
+    fn poll_round(&mut self, cx: &mut Context<'_>, in_handshake: bool) -> ControlFlow<Poll<()>> {
+        let mut state = self.shared.lock();
+        state.register_driver(cx.waker());
+        let ended = state.ended.is_some();
+        let connected = state.connected;
+        drop(state);
+        if in_handshake && (ended || connected) {
+            return ControlFlow::Break(Poll::Ready(()));
         }
-        // It yields through tokio: a task that only wakes itself may run again before all others.
-        let _ = pin!(yield_now()).poll(cx);
-        Poll::Pending
+        if ended {
+            // Freed memory is available to other connections while the last bytes leave.
+            self.report_memory();
+            return ControlFlow::Break(self.poll_shutdown(cx));
+        }
+        let rounds = [self.poll_output(cx), self.poll_input(cx), self.poll_timer(cx)];
+        if rounds.iter().all(|progress| *progress == Progress::Waiting) {
+            // The waker was registered before the rounds, so a change since then has woken the task.
+            return ControlFlow::Break(Poll::Pending);
+        }
+        ControlFlow::Continue(())
     }
 
     fn transport_ended(&mut self) -> Progress {
@@ -160,38 +154,33 @@ impl Driver {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Progress {
         loop {
             let mut state = self.shared.lock();
-            let retry_at = self.blocked_since.map(|blocked_since| blocked_since + MEMORY_RETRY);
+            let retry_at = self.memory.as_ref().and_then(Memory::retry_at);
             let next = [state.timeout(), self.close_deadline, retry_at].into_iter().flatten().min();
             let Some(next) = next else { return Progress::Waiting };
             let now = Instant::now();
-            if next <= now {
-                if self.close_deadline.is_some() {
-                    return Progress::Over;
-                }
-                if retry_at.is_some_and(|retry_at| retry_at <= now) {
-                    return Progress::Moved;
-                }
-                let result = state.channel.handle_timeout(now);
-                state.dispatch_events();
-                if let Err(error) = result {
-                    state.end(error_of(error));
-                    return Progress::Over;
-                }
+            if next > now {
                 drop(state);
-                // The peer was silent for a while.
-                self.release_output();
+                if self.timer.poll(cx, Some(next)).is_pending() {
+                    return Progress::Waiting;
+                }
+                continue;
+            }
+            if self.close_deadline.is_some() {
+                return Progress::Over;
+            }
+            if retry_at.is_some_and(|retry_at| retry_at <= now) {
                 return Progress::Moved;
             }
+            let result = state.channel.handle_timeout(now);
+            state.dispatch_events();
+            if let Err(error) = result {
+                state.end(error_of(error));
+                return Progress::Over;
+            }
             drop(state);
-            // A timer that runs out early costs less than one that is set anew after each record.
-            if self.armed.is_none_or(|armed| next < armed) {
-                self.armed = Some(next);
-                self.timer.as_mut().reset(next.into());
-            }
-            if self.timer.as_mut().poll(cx).is_pending() {
-                return Progress::Waiting;
-            }
-            self.armed = None;
+            // The peer was silent for a while.
+            self.release_output();
+            return Progress::Moved;
         }
     }
 }

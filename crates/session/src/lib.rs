@@ -3,18 +3,22 @@
 
 mod budget;
 mod connection;
-pub mod contexts;
 mod driver;
 mod error;
 mod half_open;
+mod memory;
 mod pacer;
+pub mod parts;
+mod pipe;
 mod rate;
+mod rounds;
 mod shared;
 mod stream;
 pub mod testing;
+mod timer;
 
 pub use budget::Budget;
-pub use connection::{Connection, Incoming, accept, connect, first_record};
+pub use connection::{Connection, Incoming, IncomingParts, accept, connect, first_record};
 pub use error::{SessionError, StreamError};
 pub use half_open::{Evicted, HalfOpen, HalfOpenEntry};
 pub use levada_channel::{

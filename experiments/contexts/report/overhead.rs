@@ -1,6 +1,6 @@
 //! The tables of bytes beyond TLS, and of access to records beside memory.
 
-use levada_channel::contexts::Kem;
+use levada_contexts::Kem;
 use levada_harness::{Params, Row, find};
 
 use super::title;

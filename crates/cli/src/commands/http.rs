@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use levada_client::home::Home;
 use levada_client::{Client, ClientError, Target};
+use levada_contexts::Context;
 use levada_core::wire::Middlebox;
 use levada_services::forward::{Address, Listener};
 use levada_services::http::client::{Local, LocalOptions, site};
 use levada_services::http::{Strategy, contexts};
-use levada_session::contexts::Context;
 use tokio::net::TcpListener;
 
 use crate::attach::Signals;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_client::home::Home;
+use levada_contexts::{ContextError, PathError};
 use levada_core::Identity;
 use levada_services::middlebox::{
     AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_cache_size, trace_failures,
 };
-use levada_session::contexts::{ContextError, PathError};
 use regex_lite::Regex;
 use tokio::net::TcpListener;
 

@@ -101,7 +101,7 @@ impl File {
                 at += if rest[9] == ";" { 10 } else { 9 + block_length(&rest[9..]) };
             } else if rest[0] == "mod" {
                 at += 2;
-            } else if rest[0] == "use" {
+            } else if rest[0] == "use" && rest[1] != "<" {
                 let length = rest.iter().position(|token| token == ";").unwrap();
                 let is_public = at > 0 && matches!(tokens[at - 1].as_str(), "pub" | ")");
                 for (path, name) in use_tree(&rest[1..length]) {

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use levada_core::Params;
-use levada_core::wire::{self, answer::Answer, operation::Operation};
-use levada_session::contexts::{
+use levada_contexts::{
     Context, ContextError, Hop, Kem, Party, Path, PathError, PathEvent, PathSession, Received,
     connect_path,
 };
+use levada_core::Params;
+use levada_core::wire::{self, answer::Answer, operation::Operation};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::time::timeout;
 use zeroize::Zeroizing;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use levada_contexts::{Path, PathEvent, PathSession, Received};
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
 use levada_service::Service;
-use levada_session::contexts::{Path, PathEvent, PathSession, Received};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_channel::ServerConfig;
+use levada_contexts::ServerPaths;
 use levada_core::wire::Reason;
 use levada_core::{Clock, Identity, SecretKey, SystemClock};
 use levada_service::Context;
@@ -13,7 +14,6 @@ use levada_services::catalogue::SwarmOffer;
 use levada_services::registry;
 use levada_services::swarm::Shares;
 use levada_session::Budget;
-use levada_session::contexts::ServerPaths;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 

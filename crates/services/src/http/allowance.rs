@@ -1,6 +1,6 @@
 //! The most that a middlebox may be granted.
 
-use levada_session::contexts::{Purpose, Right};
+use levada_contexts::{Purpose, Right};
 
 use super::layout::{
     FIELDS, FOUR, LayoutError, ONE, Strategy, TRAILERS, context_names, parse_grants,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use levada_contexts::{Path, Right};
 use levada_core::Identity;
 use levada_service::{AllowedMiddlebox, Refused};
-use levada_session::contexts::{Path, Right};
 use serde::Deserialize;
 
 use super::allowance::Allowance;

@@ -1,7 +1,7 @@
 //! What carries the messages of an exchange: the contexts of a session with middleboxes, or a stream of an ordinary session.
 
 use hyper::body::Bytes;
-use levada_session::contexts::{Path, PathError, PathEvent, PathSession, Received, Right};
+use levada_contexts::{Path, PathError, PathEvent, PathSession, Received, Right};
 use levada_session::{ReceiveHalf, SendHalf, StreamError};
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use hyper::header::{HeaderMap, HeaderName};
-use levada_session::contexts::{Context, Path, Purpose, Right};
+use levada_contexts::{Context, Path, Purpose, Right};
 use thiserror::Error;
 
 /// How requests and responses are divided into contexts. Client and server know it by the purposes of the contexts.
@@ -270,7 +270,7 @@ mod tests {
             for trailers in [false, true] {
                 let layout = Layout { strategy, trailers };
                 let path = Path {
-                    kem: levada_session::contexts::Kem::X25519,
+                    kem: levada_contexts::Kem::X25519,
                     server: party(1),
                     hops: Vec::new(),
                     contexts: contexts(strategy, trailers, &[]).unwrap(),
@@ -292,9 +292,9 @@ mod tests {
         assert!(Strategy::ALL.iter().all(|one| one.name().parse() == Ok(*one)));
     }
 
-    fn party(byte: u8) -> levada_session::contexts::Party {
+    fn party(byte: u8) -> levada_contexts::Party {
         let identity = levada_core::Identity::from_bytes([byte; 32]);
-        levada_session::contexts::Party { identity, address: String::new() }
+        levada_contexts::Party { identity, address: String::new() }
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::StatusCode;
+use levada_contexts::{Path, PathSession};
 use levada_service::stdio::{Message, MessageReader, StdioError};
 use levada_service::{ServiceError, Streams, exit};
-use levada_session::contexts::{Path, PathSession};
 use levada_session::{ReceiveHalf, Stream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;

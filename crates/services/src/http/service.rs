@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use levada_contexts::Path;
 use levada_core::{Identity, Params};
 use levada_service::{
     AllowedMiddlebox, Audience, Client, Definition, DefinitionError, PreparedPathRun, PreparedRun,
     Refused, Service, ServiceType, check_none, definition_options,
 };
-use levada_session::contexts::Path;
 use serde::Deserialize;
 
 use super::allowed::{AllowedMiddleboxes, MiddleboxOptions};

@@ -1,6 +1,6 @@
 //! Several inspectors in one middlebox.
 
-use levada_session::contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece};
+use levada_contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece};
 
 /// Several inspectors in the order of the path: the first is next to the client. Each sees what the one before it has made, also of an answer
 /// that one of them gives itself.

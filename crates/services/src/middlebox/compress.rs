@@ -7,7 +7,7 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
+use levada_contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
 
 use super::{Granted, Line, Need};
 use crate::http::{MAX_HEAD, RequestHead};

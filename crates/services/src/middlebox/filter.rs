@@ -1,6 +1,6 @@
 //! Blocks what matches a pattern.
 
-use levada_session::contexts::{Action, Inspector, Path, Piece, Purpose};
+use levada_contexts::{Action, Inspector, Path, Piece, Purpose};
 use regex_lite::Regex;
 
 use super::{Granted, Line, Need};
@@ -86,7 +86,7 @@ impl Inspector for Filter {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use levada_session::contexts::{Direction, Right};
+    use levada_contexts::{Direction, Right};
 
     use super::*;
 

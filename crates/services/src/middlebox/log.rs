@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose, Right};
+use levada_contexts::{Action, Direction, Inspector, Path, Piece, Purpose, Right};
 
 use super::Granted;
 
@@ -109,8 +109,8 @@ fn field_names(head: &[u8]) -> String {
 mod tests {
     use std::sync::Mutex;
 
+    use levada_contexts::{Context, Hop, Kem, Party};
     use levada_core::Identity;
-    use levada_session::contexts::{Context, Hop, Kem, Party};
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! What a session must grant so that a plug-in can do its work.
 
-use levada_session::contexts::{Path, Purpose, Right};
+use levada_contexts::{Path, Purpose, Right};
 
 use super::Granted;
 

@@ -1,6 +1,6 @@
 //! The built-in inspectors, as options choose them.
 
-use levada_session::contexts::Inspector;
+use levada_contexts::Inspector;
 use regex_lite::Regex;
 
 use super::needs::Need;

@@ -1,6 +1,6 @@
 //! Adds a field to heads.
 
-use levada_session::contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
+use levada_contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
 
 use super::Granted;
 
@@ -59,7 +59,7 @@ impl Inspector for AddField {
 
 #[cfg(test)]
 mod tests {
-    use levada_session::contexts::Right;
+    use levada_contexts::Right;
 
     use super::*;
 

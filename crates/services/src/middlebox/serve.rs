@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use levada_contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
 use levada_core::{Identity, SecretKey, source_of};
-use levada_session::contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
 use levada_session::{Evicted, HalfOpen, HalfOpenEntry};
 use levada_transport::{Tcp, connect_tcp};
 use tokio::net::{TcpListener, TcpStream};
@@ -193,8 +193,8 @@ impl Middlebox {
 
 #[cfg(test)]
 mod tests {
+    use levada_contexts::{Action, Piece};
     use levada_core::SystemRandom;
-    use levada_session::contexts::{Action, Piece};
     use tokio::io::AsyncReadExt;
 
     use super::*;

@@ -33,7 +33,7 @@ pub(super) fn with_read_buffer<T>(read: impl FnOnce(&mut [u8]) -> T) -> T {
 
 impl Driver {
     pub(super) fn poll_input(&mut self, cx: &mut Context<'_>) -> Progress {
-        if self.account.is_some() && !self.can_read() {
+        if !self.may_read() {
             return Progress::Waiting;
         }
         with_read_buffer(|buffer| match self.poll_read(cx, buffer) {
@@ -47,7 +47,7 @@ impl Driver {
     /// Reads from the transport behind the incomplete record, and puts that in front; returns the length of both, or 0 if the
     /// transport has ended.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let longest = if self.account.is_some() { FIRST_READ } else { LARGEST_READ };
+        let longest = if self.memory.is_some() { FIRST_READ } else { LARGEST_READ };
         let (record, free) = buffer[..longest].split_at_mut(self.incomplete.len());
         let mut free = ReadBuf::new(free);
         ready!(Pin::new(&mut self.transport).poll_read(cx, &mut free))?;
@@ -84,34 +84,33 @@ impl Driver {
     }
 
     /// Whether the connection may hold more memory. If not, the driver reads later, or the budget closes the connection.
-    fn can_read(&mut self) -> bool {
-        let now = Instant::now();
-        if let Some(blocked_since) = self.blocked_since.take() {
-            self.waited += now.duration_since(blocked_since);
-        }
-        if self.account() {
-            return true;
-        }
-        self.blocked_since = Some(now);
-        if let Some(account) = &self.account {
-            account.close_if_waited(self.waited, self.shared.as_ref());
-        }
-        false
+    fn may_read(&mut self) -> bool {
+        let Some(held) = self.held() else { return true };
+        let session = self.shared.as_ref();
+        self.memory.as_mut().is_none_or(|memory| memory.may_read(held, session))
     }
 
-    /// Reports the connection's memory to its budget, until the peer has proved a right; returns whether it may hold more.
-    pub(super) fn account(&mut self) -> bool {
-        let Some(account) = &self.account else { return true };
+    /// Reports the connection's memory to its budget, until the peer has proved a right.
+    pub(super) fn report_memory(&mut self) {
+        let held = self.held();
+        if let (Some(memory), Some(held)) = (&mut self.memory, held) {
+            memory.report(held);
+        }
+    }
+
+    /// The connection's memory in bytes; none once it is unbounded, because the peer has proved a right.
+    fn held(&mut self) -> Option<usize> {
+        self.memory.as_ref()?;
         let state = self.shared.lock();
         let accounted = state.accounted;
         let memory = state.channel.memory();
         drop(state);
         if !accounted {
-            self.account = None;
+            self.memory = None;
             self.transport.limit_unread(None);
-            return true;
+            return None;
         }
-        account.update(memory + self.incomplete.capacity() + self.output.capacity())
+        Some(memory + self.incomplete.capacity() + self.output.capacity())
     }
 
     /// Reads what the peer sent before a write failed: its CLOSE gives the reason, which a broken pipe does not.

@@ -1,6 +1,5 @@
 //! The shutdown of a driver: the last bytes leave, and the peer ends the transport.
 
-use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -59,7 +58,6 @@ impl Driver {
     }
 
     fn poll_until(&mut self, until: Instant, cx: &mut Context<'_>) -> Poll<()> {
-        self.timer.as_mut().reset(until.into());
-        self.timer.as_mut().poll(cx)
+        self.timer.poll(cx, Some(until))
     }
 }

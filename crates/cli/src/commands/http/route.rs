@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use levada_client::{Client, ClientError, RequestSpec, Target, Verdict};
+use levada_contexts::Context;
 use levada_services::http::client::Route;
-use levada_session::contexts::Context;
 
 /// What sessions are opened with.
 pub(super) struct Parties {

@@ -7,7 +7,7 @@ use http_body_util::Either;
 use hyper::body::{Body, Bytes, Frame, Incoming as RequestBody, SizeHint};
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
-use levada_session::contexts::PathSession;
+use levada_contexts::PathSession;
 use tokio::sync::oneshot;
 
 use super::waits::ClientWaits;

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use levada_client::{ClientError, Running};
+use levada_contexts::{PathSession, Right};
 use levada_core::Identity;
 use levada_service::Streams;
 use levada_service::stdio::{Message, MessageReader};
 use levada_service::streams::Opener;
-use levada_session::contexts::{PathSession, Right};
 use levada_session::{Class, Connection, ReceiveHalf, SendHalf, Stream};
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -354,7 +354,7 @@ async fn end_of(mut receive: ReceiveHalf) -> String {
 fn granted(session: &PathSession) -> Vec<GrantedMiddlebox> {
     let Some(path) = session.path() else { return Vec::new() };
     let names = Layout::of(&path).map(Layout::names).unwrap_or_default();
-    let of_hop = |(hop, middlebox): (u8, &levada_session::contexts::Hop)| {
+    let of_hop = |(hop, middlebox): (u8, &levada_contexts::Hop)| {
         let rights = (1u8..).zip(&names).map(|(number, name)| (*name, path.right(number, hop)));
         let grants = rights.filter(|(_, right)| *right != Right::None).collect();
         GrantedMiddlebox { identity: middlebox.party.identity, grants }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper::HeaderMap;
-use levada_core::{SecretKey, SystemRandom};
-use levada_session::contexts::{
+use levada_contexts::{
     Action, Hop, HopSetup, HopTickets, Inspector, Kem, Party, Path, PathEvent, PathSession,
     PathSessions, PathTickets, Piece, Received, Relay, ServerPaths, accept_path, connect_path,
     relay,
 };
+use levada_core::{SecretKey, SystemRandom};
 use levada_session::{ClientConfig, ServerConfig};
 use levada_transport::Transport;
 use tokio::io::duplex;
@@ -65,7 +65,7 @@ async fn session() -> (PathSession, PathSession) {
     tokio::spawn(relay(middle, hop_near, Vec::new(), |_, _| async { Ok(hop_far) }, || true));
     let (client, server) = tokio::join!(
         connect_path(near, &client, Arc::new(PathTickets::default()), path),
-        accept_path(far, Vec::new(), paths),
+        accept_path(far, paths),
     );
     let client = client.unwrap();
     let server = server.unwrap();

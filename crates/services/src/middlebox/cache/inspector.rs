@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use hyper::{Method, header};
+use levada_contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece, Purpose};
 use levada_core::Identity;
-use levada_session::contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece, Purpose};
 
 use super::receiving::Receiving;
 use super::request::{Missed, Passing, Request, absent_head, stored_head};

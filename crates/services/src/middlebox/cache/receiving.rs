@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use levada_session::contexts::Piece;
+use levada_contexts::Piece;
 
 use super::rules::{Freshness, RequestRules, Times, storable, values, varying};
 use super::store::{Entry, Reservation};

@@ -1,7 +1,7 @@
 use std::io::Read;
 use std::sync::Arc;
 
-use levada_session::contexts::Right;
+use levada_contexts::Right;
 
 use super::*;
 

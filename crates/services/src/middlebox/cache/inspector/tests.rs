@@ -1,6 +1,6 @@
 use std::sync::Mutex;
 
-use levada_session::contexts::Right;
+use levada_contexts::Right;
 
 use super::*;
 
