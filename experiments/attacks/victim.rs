@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::Identity;
 use levada_harness::Measured;
 use serde_json::Value;

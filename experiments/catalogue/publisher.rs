@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use levada_catalogue::model::{Draft, Version};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_harness::pin;
-use levada_node::control::open_catalogue;
+use levada_client::control::open_catalogue;
 use levada_services::catalogue::{CatalogueClient, of_bytes};
 use tokio::time::{sleep, timeout};
 

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, RequestSpec, Target};
 use levada_core::Params;
 use levada_node::Overrides;

@@ -1,75 +1,12 @@
-//! The errors of making, decoding, delegating and verifying capabilities.
+//! The errors of decoding, delegating and verifying capabilities, and of invitations and tickets.
 
 use levada_core::wire::Reason;
-use levada_core::{Identity, Params, TextError, UnixTime};
+use levada_core::{Identity, TextError, UnixTime};
 use thiserror::Error;
 
-use crate::{Chain, Rights};
-
-/// Why a link cannot be made.
-#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
-pub enum LinkError {
-    /// The parameters of one link are longer than [`Params::MAX_LEN`].
-    #[error("the parameters are longer than {} bytes", Params::MAX_LEN)]
-    ParamsTooLong,
-    /// The link has no uses.
-    #[error("a capability has at least one use")]
-    NoUses,
-    /// The link's running time is zero.
-    #[error("a session runs for at least one second")]
-    NoTime,
-}
-
-/// How a link permits more than the one before it.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum Widening {
-    /// The link before it lacks the right to distribute.
-    #[error("a capability without the right `distribute` cannot be passed on")]
-    Distribute,
-    /// It has a right that the link before it lacks.
-    #[error("its rights are wider than those it is derived from")]
-    Rights,
-    /// It expires later than the link before it.
-    #[error("its expiry is later than that it is derived from")]
-    Expiry,
-    /// It has more uses than the link before it.
-    #[error("it has more uses than what it is derived from")]
-    Uses,
-    /// Its running time is longer than that of the link before it.
-    #[error("its sessions may run for longer than those it is derived from")]
-    MaxRun,
-    /// It sets a parameter that an earlier link has set, even to the same value.
-    #[error("the parameter {0:?} is already set and cannot be changed")]
-    Parameter(String),
-}
-
-/// Why links and signatures are not a valid chain. Links are counted from 1.
-#[derive(Debug, Error, Clone, PartialEq, Eq)]
-pub enum ChainError {
-    /// No link, or more than [`Chain::MAX_LINKS`].
-    #[error("a capability has 1 to {} links", Chain::MAX_LINKS)]
-    Length,
-    /// The links have more than [`Chain::MAX_LEN`] bytes.
-    #[error("the links of a capability have at most {} bytes", Chain::MAX_LEN)]
-    TooLong,
-    /// Not one signature of 64 bytes for each link after the first.
-    #[error("a capability has one signature for each link after the first")]
-    Signatures,
-    /// A link that is not in the canonical encoding.
-    #[error("the capability is malformed: link {0} cannot be decoded")]
-    Malformed(usize),
-    /// A link that permits more than the one before it.
-    #[error("the capability was widened at link {link}: {how}")]
-    Widened {
-        /// The link that permits too much.
-        link: usize,
-        /// How.
-        how: Widening,
-    },
-    /// A link that is not signed by the identity of the link before it.
-    #[error("the capability is forged: link {0} is not signed by the holder of the link before it")]
-    Signature(usize),
-}
+use crate::chain::{ChainError, Widening};
+use crate::link::LinkError;
+use crate::rights::Rights;
 
 /// Why a text, or a node's answer, is not a capability.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -134,18 +71,6 @@ pub enum VerifyError {
     /// The right to start has ended.
     #[error("the capability has expired")]
     Expired(UnixTime),
-}
-
-impl ChainError {
-    /// The reason on the wire.
-    pub fn reason(&self) -> Reason {
-        match self {
-            Self::Length | Self::TooLong | Self::Signatures | Self::Malformed(_) => {
-                Reason::Malformed
-            }
-            Self::Widened { .. } | Self::Signature(_) => Reason::Forged,
-        }
-    }
 }
 
 impl VerifyError {

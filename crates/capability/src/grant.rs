@@ -3,7 +3,8 @@
 use levada_core::{Identity, Params, SecretKey, UnixTime};
 
 use crate::chain::narrow;
-use crate::error::{GrantError, LinkError};
+use crate::error::GrantError;
+use crate::link::LinkError;
 use crate::link::{self, LinkBody, Origin, Secret};
 use crate::{Capability, Rights, SessionId};
 

@@ -27,15 +27,12 @@ mod ticket;
 mod verify;
 
 pub use capability::Capability;
-pub use chain::Chain;
-pub use error::{
-    CapabilityError, ChainError, GrantError, InvitationError, LinkError, TicketError, VerifyError,
-    Widening,
-};
+pub use chain::{Chain, ChainError, Widening};
+pub use error::{CapabilityError, GrantError, InvitationError, TicketError, VerifyError};
 pub use grant::{Narrowing, first_secret, mint};
 pub use id::{IdError, LinkId, SessionId};
 pub use invitation::Invitation;
-pub use link::{LinkBody, Secret};
+pub use link::{LinkBody, LinkError, Secret};
 pub use present::{Operation, Presented};
 pub use rights::{Rights, RightsError};
 pub use ticket::{SWARM, Ticket, TicketTerms};

@@ -1,15 +1,29 @@
 //! One link of a chain, its canonical encoding, and its secret.
 
 use levada_core::{Identity, Params, UnixTime, hmac_sha256, label};
+use thiserror::Error;
 use zeroize::Zeroizing;
 
 use crate::SessionId;
-use crate::error::LinkError;
 use crate::reader::Reader;
 use crate::rights::Rights;
 
 /// A root secret or the secret of a link. Zeroized when dropped.
 pub type Secret = Zeroizing<[u8; 32]>;
+
+/// The reason why a link cannot be made.
+#[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]
+pub enum LinkError {
+    /// The parameters of one link are longer than [`Params::MAX_LEN`].
+    #[error("the parameters are longer than {} bytes", Params::MAX_LEN)]
+    ParamsTooLong,
+    /// The link has no uses.
+    #[error("a capability has at least one use")]
+    NoUses,
+    /// The link's running time is zero.
+    #[error("a session runs for at least one second")]
+    NoTime,
+}
 
 /// The content of one link.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -88,6 +88,11 @@ impl Ticket {
         sha256(&[label::TICKET.as_bytes(), &[0], secret])
     }
 
+    /// The id of the ticket with this hash, in lists and in the audit log: the first 8 bytes in hexadecimal.
+    pub fn id(hash: &Digest) -> String {
+        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The node of the coordinator. A client connects to this key only.
     pub fn node(&self) -> Identity {
         self.node

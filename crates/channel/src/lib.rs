@@ -41,5 +41,6 @@ mod tests;
 pub use config::{ClientConfig, Options, ServerConfig};
 pub use connection::{Close, Connection, Event};
 pub use error::{Error, StreamError};
-pub use mux::{Class, Read, StreamId, Taken};
+pub use mux::{Read, StreamId, Taken};
 pub use recv_buffer::RecvBuffer;
+pub use stream::Class;

@@ -10,7 +10,6 @@ mod inbound;
 mod scheduler;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::time::Instant;
 
 use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, PathState};
@@ -18,29 +17,11 @@ use crate::frame::{self, Frame};
 use crate::recv_buffer::RecvBuffer;
 use crate::stream::{Direction, Stream, Wait};
 use crate::tls::Tls;
-use crate::{Error, Event, Options, StreamError, varint};
+use crate::{Class, Error, Event, Options, StreamError, varint};
 use grants::Grants;
+pub use ids::StreamId;
 use ids::{IdState, Ids};
 use scheduler::Scheduler;
-
-/// One stream of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct StreamId(u64);
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-/// Which streams go first when there is more to send than the transport carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// Goes first; for data that a user waits for.
-    Interactive,
-    /// Goes when no interactive stream has data to send.
-    Bulk,
-}
 
 /// The result of [`crate::Connection::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,16 @@
 //! The state of one stream.
 
-use crate::Class;
 use crate::credit::{Credit, Window};
 use crate::recv_buffer::RecvBuffer;
+
+/// The precedence of a stream when there is more to send than the transport carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Goes first; for data that a user waits for.
+    Interactive,
+    /// Goes when no interactive stream has data to send.
+    Bulk,
+}
 
 /// The state of one direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::failure::Failure;
 use levada_catalogue::store::embedded::{BLOBS, DATABASE};
-use levada_node::restore::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_home::backup::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 
 /// The format that this build writes, and the newest that it reads. Format 1 had no catalogue.
 const FORMAT: u32 = 2;

@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::{log, output};
 use clap::builder::Styles;
 use clap::{ArgAction, CommandFactory, Parser};
-use levada_node::config::LogFormat;
+use levada_config::LogFormat;
 
 /// Connects services to the people and programs that may use them.
 #[derive(Debug, Parser)]

@@ -2,13 +2,12 @@
 
 use levada_capability::{CapabilityError, GrantError, InvitationError, TicketError};
 use levada_client::ClientError;
-use levada_client::home::HomeError;
+use levada_home::HomeError;
 use levada_core::ParamsError;
 use levada_core::printable::escape;
-use levada_node::UpError;
-use levada_node::config::ConfigError;
-use levada_node::control::ControlError;
-use levada_node::store::StoreError;
+use levada_config::ConfigError;
+use levada_client::control::ControlError;
+use levada_database::DatabaseError;
 use levada_services::desktop::show::ShowError;
 use levada_services::forward::client::ForwardError;
 use std::fmt::Display;
@@ -103,8 +102,7 @@ macro_rules! from {
 from! {
     HomeError => HomeError::exit_code,
     ConfigError => |_| LOCAL,
-    StoreError => |_| LOCAL,
-    UpError => |_| LOCAL,
+    DatabaseError => |_| LOCAL,
     ControlError => ControlError::exit_code,
     ShowError => ShowError::exit_code,
     ParamsError => |_| USAGE,

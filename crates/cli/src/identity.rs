@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use levada_client::home::Home;
-use levada_client::known::{Known, NameError};
+use levada_home::Home;
+use levada_home::known::{Known, NameError};
 use levada_client::{Client, ClientError};
 use levada_core::{Identity, check_name};
 

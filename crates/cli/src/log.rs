@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use levada_node::config::{Config, LogFormat};
+use levada_config::{Config, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;

@@ -26,7 +26,7 @@ mod waiting;
 
 use clap::Parser;
 use commands::fast::child;
-use levada_client::home::set_new_key_hook;
+use levada_home::set_new_key_hook;
 use levada_core::Identity;
 use levada_services::exec::program;
 use std::path::Path;

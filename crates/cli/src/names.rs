@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
-use levada_client::address::shown;
+use levada_home::address::shown;
 use levada_client::{Client, Target, UnpinnedNode, Verdict};
 
 /// How names that are used for the first time are treated.

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Home, Ran, eventually, signal};
 use levada_capability::Invitation;
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_core::UnixTime;
 
 const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::support::{Home, STEP_TIMEOUT, in_full, own_loopback};
 use levada_capability::Capability;
-use levada_client::home::Home as ClientHome;
+use levada_home::Home as ClientHome;
 use levada_client::{Client, ClientError, RequestSpec, Target};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

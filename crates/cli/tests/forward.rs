@@ -315,7 +315,7 @@ async fn the_node_checks_every_connection_against_the_capability() {
     let (_listener, target) = listener();
     let (_other, elsewhere) = support::forward::listener();
     let _node = home.up_forwarding(&[&target, &elsewhere]);
-    let client = Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap();
     let node = client.resolve("well", |_| Verdict::Unasked).await.unwrap();
     let mut params = levada_core::Params::new();
     let args = levada_core::encode_list(&[&target]);

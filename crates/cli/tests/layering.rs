@@ -27,7 +27,8 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("service", "core capability session contexts"),
     ("client", "core capability channel transport session contexts discovery database service"),
     ("catalogue", "core capability database"),
-    ("services", "core capability catalogue session contexts service client swarm transport"),
+    ("services", "core capability channel transport session contexts home service client catalogue swarm"),
+    ("config", "core home catalogue service services"),
     ("node", ABOVE),
     ("cli", ABOVE),
     // For tests: permitted as a dev-dependency only.
@@ -39,7 +40,7 @@ const MAY_IMPORT: &[(&str, &str)] = &[
     ("harness", ""),
     (
         "experiments",
-        "core catalogue channel transport ring session contexts swarm service services client node lab harness",
+        "core catalogue channel transport ring session contexts swarm home service services client config node lab harness",
     ),
 ];
 
@@ -69,6 +70,21 @@ const ROOMS: &[(&str, &[&str])] = &[
 /// Crates with lints of their own, which require a SAFETY comment at each block: for system calls that no library wraps,
 /// memory that another process writes, and a table of C functions.
 const WITH_UNSAFE: &[&str] = &["transport", "ring", "preload", "faultfs"];
+/// Files of the command line that may import the server (`node`): those of verbs that run a node, or work on its files while
+/// no node runs. All other verbs are clients.
+const VERBS_WITH_NODE: &[&str] = &[
+    "up",
+    "share",
+    "doctor",
+    "backup",
+    "restore",
+    "id/rotate",
+    // `catalogue serve` runs a node.
+    "catalogue/maintenance",
+    // While no node runs, verbs of the catalogue open it themselves, after an interrupted restore was completed.
+    "catalogue/own_store",
+];
+
 /// Crates that do no I/O, and must not import [`IO`].
 const WITHOUT_IO: &[&str] = &["core", "capability", "channel"];
 const IO: &[&str] = &["tokio", "socket2", "rusqlite", "rustix"];
@@ -219,6 +235,21 @@ fn imports_of_rooms_are_found_in_every_form() {
     let text = "use crate::exec::program;\nuse crate::{desktop::{a, b}, forward};\n\
                 fn f() { crate::echo::g(1, 2); }\nuse crate::{\n    clock,\n};\n";
     assert_eq!(imported_rooms(text), ["exec", "desktop", "forward", "echo", "clock"]);
+}
+
+#[test]
+fn only_verbs_that_run_a_node_import_it() {
+    for (path, text) in sources(&root().join("crates/cli/src")) {
+        let imports = text.lines().any(|line| {
+            let code = line.split("//").next().unwrap_or_default();
+            code.contains("levada_node::") && !code.contains('"')
+        });
+        let is_allowed = VERBS_WITH_NODE.iter().any(|verb| {
+            let verb = Path::new("commands").join(verb);
+            path == verb.with_extension("rs") || path.starts_with(&verb)
+        });
+        assert!(is_allowed || !imports, "{} must not import `node`", path.display());
+    }
 }
 
 #[test]

@@ -276,7 +276,7 @@ fn thousands_of_sequential_operations_are_served() {
 
 /// The key of a home.
 fn own_key(home: &Home) -> SecretKey {
-    levada_client::home::Home::at(home.path()).unwrap().key().unwrap()
+    levada_home::Home::at(home.path()).unwrap().key().unwrap()
 }
 
 /// An unauthorised peer exceeds the rate of its source: its operations are delayed or refused, the log stays short, and

@@ -1,7 +1,7 @@
 //! Policy on resumed connections: an old session ticket gives no more rights than a full handshake.
 
 use crate::support::{Home, Node, eventually};
-use levada_client::home::Home as Folder;
+use levada_home::Home as Folder;
 use levada_client::{Client, ClientError, RequestSpec, Target};
 
 /// A guest of a node, with and without session tickets.

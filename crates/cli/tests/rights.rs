@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::support::{self, Home, eventually};
 use levada_capability::{Capability, Invitation};
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::UnixTime;
 
@@ -404,7 +404,7 @@ fn no_session_survives_a_block_that_races_with_its_start() {
 }
 
 fn client_of(home: &Home) -> Client {
-    Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap()
+    Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap()
 }
 
 /// Starts the session until the node refuses: the running sessions.

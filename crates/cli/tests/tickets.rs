@@ -52,7 +52,7 @@ impl Issued {
 }
 
 fn client(home: &Home) -> Client {
-    Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap()
+    Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap()
 }
 
 pub fn exchange(home: &Home, ticket: &Ticket) -> Result<Capability, ClientError> {

@@ -169,7 +169,7 @@ async fn wireshark_decrypts_key_updates_and_resumption() {
     let keys = home.path().join("node.keys");
     let (_node, address) = Logging::up(&home, &keys);
     let capture = Capture::start(home.path(), &address);
-    let client = Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
+    let client = Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap();
     let target = Target::typed(client.identity(), &address);
 
     for (n, words) in

@@ -25,14 +25,13 @@ use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, Unix
 use levada_session::{Connection, Stream};
 use tokio::task::spawn_blocking;
 
-use crate::home::Home;
-use crate::known::Known;
+use levada_home::Home;
+use levada_home::known::Known;
 use levada_capability::SessionId;
 
 pub use dial::Over;
-pub use error::{ClientError, close_code};
+pub use error::ClientError;
 pub use list::{Listed, Listing, Standing};
-pub use operations::operation_name;
 pub use resolve::{DEFAULT_PORT, Target, UnpinnedNode, Verdict};
 
 /// The client side of this home: its key, its pins, and one shared connection to each node.

@@ -1,5 +1,6 @@
 //! A session with middleboxes, at the client or the server.
 
+mod event;
 mod open;
 mod send;
 mod timers;
@@ -8,23 +9,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_core::Identity;
-
 use super::client::{Bound, ClientHandshake, Step};
 use super::frame;
 use super::keepalive::Keepalive;
 use super::messages;
 use super::path::Path;
-use super::receiver::{Received, Receiver};
 use super::schedule::Direction;
-use super::sender::Sender;
 use super::server::{ServerHandshake, ServerPaths};
 use super::tail::keep_tickets;
 use super::tickets::{OneTicket, PathTickets};
 use super::{ContextError, Role};
+pub use event::PathEvent;
 use levada_channel::ClientConfig;
 use levada_channel::parts::DATA;
-use open::{Open, Ready};
+use open::Open;
 
 /// The time limit of the handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,27 +56,6 @@ enum Stage {
     Server(Box<ServerHandshake>),
     Open(Box<Open>),
     Ended,
-}
-
-/// What happened in a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PathEvent {
-    /// The server is the expected one, and this side may send. At a server: the client is this one, every middlebox is there, and
-    /// [`PathConnection::start`] is due after the operation in context 0.
-    Bound {
-        /// The other endpoint.
-        peer: Identity,
-        /// TLS was resumed.
-        resumed: bool,
-    },
-    /// At a client: the server and every middlebox are there.
-    Ready,
-    /// At a client that had as many requests without an answer as it may: it may begin another one.
-    Writable,
-    /// See [`Received`].
-    Received(Received),
-    /// The peer has closed, after everything was received.
-    Closed,
 }
 
 impl PathConnection {
@@ -201,24 +178,10 @@ impl PathConnection {
         sends: Direction,
         unstarted: Option<Vec<u8>>,
     ) -> Result<(), ContextError> {
-        let sender = Sender::new(bound.keys.clone(), sends);
-        let receiver = Receiver::new(bound.keys.clone(), sends.reverse());
         let peer = bound.peer;
         let resumed = bound.resumed;
         self.events.push_back(PathEvent::Bound { peer, resumed });
-        self.stage = Stage::Open(Box::new(Open {
-            bound,
-            sender,
-            receiver,
-            ready: (sends == Direction::ToServer).then_some(Ready::Server),
-            unstarted,
-            refused: false,
-            received: VecDeque::new(),
-            held: 0,
-            closed: false,
-            requests: VecDeque::new(),
-            unanswered: 0,
-        }));
+        self.stage = Stage::Open(Box::new(Open::new(bound, sends, unstarted)));
         Ok(())
     }
 

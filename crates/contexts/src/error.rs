@@ -4,8 +4,6 @@ use std::fmt;
 
 use thiserror::Error;
 
-use super::frame;
-
 /// A party of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -146,21 +144,6 @@ impl ContextError {
         match self {
             Self::Frame { error, .. } => error,
             other => other,
-        }
-    }
-
-    /// Names the frame in which the error was found, and the neighbour that sent it. Errors that name a party by themselves stay as they are.
-    pub(crate) fn within(self, whole: &[u8], from: Role) -> Self {
-        match self {
-            Self::Refused(_)
-            | Self::Alert { .. }
-            | Self::Timeout { .. }
-            | Self::State(_)
-            | Self::Closed => self,
-            error => {
-                let (frame, context) = frame::name(whole);
-                Self::Frame { error: Box::new(error), frame, context, from }
-            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Frames between the parties of a path: TLS records, and those of this protocol in the same form
 //! (`docs/protocol.md`, "Frames of a path").
 
-use super::ContextError;
+use super::{ContextError, Role};
 use levada_channel::parts::HEADER;
 
 /// The longest body of a frame, in bytes.
@@ -54,8 +54,26 @@ pub(crate) fn length(input: &[u8]) -> Result<Option<usize>, ContextError> {
     Ok((input.len() >= HEADER + body).then_some(HEADER + body))
 }
 
+impl ContextError {
+    /// Names the frame in which the error was found, and the neighbour that sent it. Errors that
+    /// name a party by themselves stay as they are.
+    pub(crate) fn within(self, whole: &[u8], from: Role) -> Self {
+        match self {
+            Self::Refused(_)
+            | Self::Alert { .. }
+            | Self::Timeout { .. }
+            | Self::State(_)
+            | Self::Closed => self,
+            error => {
+                let (frame, context) = name(whole);
+                Self::Frame { error: Box::new(error), frame, context, from }
+            }
+        }
+    }
+}
+
 /// The name of a frame's type, for errors, and the context of a record.
-pub(crate) fn name(whole: &[u8]) -> (&'static str, Option<u8>) {
+fn name(whole: &[u8]) -> (&'static str, Option<u8>) {
     const NAMES: [&str; 12] = [
         "PATH", "MBHELLO", "MBKEY", "ECHO", "SSHARE", "SBIND", "CSHARE", "READY", "RECORD",
         "AUDIT", "ALERT", "PING",

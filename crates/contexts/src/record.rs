@@ -10,7 +10,7 @@ use super::ContextError;
 use super::frame;
 use super::path::{Path, Right};
 use super::schedule::TagKey;
-pub(crate) use cipher::Cipher;
+pub(crate) use cipher::{Cipher, Meta};
 use levada_channel::parts::{HEADER, TAG};
 
 /// The longest plaintext, padding included, in bytes.
@@ -102,9 +102,6 @@ pub(crate) struct Position {
     pub(crate) g: u64,
     pub(crate) q: u64,
 }
-
-/// Header 5 ‖ n 8 ‖ g 8 ‖ q 8: the additional data of the cipher.
-pub(crate) type Meta = [u8; HEADER + 24];
 
 fn meta(header: [u8; HEADER], place: Position) -> Meta {
     let mut meta = [0; HEADER + 24];

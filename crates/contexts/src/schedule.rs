@@ -1,6 +1,8 @@
 //! The keys of a session with middleboxes (`docs/protocol.md`, "Keys of contexts").
 
 mod classes;
+mod context;
+mod direction;
 mod hop;
 mod secret;
 
@@ -9,31 +11,12 @@ use zeroize::Zeroizing;
 
 use super::path::{Path, Right};
 pub(crate) use classes::Classes;
+pub(crate) use context::ContextKeys;
+pub use direction::Direction;
 pub(crate) use hop::{HopSecrets, Resume, z};
 use levada_channel::Error;
 use levada_channel::parts::Exporter;
-use secret::extract;
 pub(crate) use secret::{Secret, Tag, TagKey};
-
-/// The direction of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Direction {
-    /// From the client to the server.
-    ToServer = 0,
-    /// From the server to the client.
-    ToClient = 1,
-}
-
-impl Direction {
-    /// The other direction.
-    pub fn reverse(self) -> Self {
-        match self {
-            Self::ToServer => Self::ToClient,
-            Self::ToClient => Self::ToServer,
-        }
-    }
-}
 
 /// What both endpoints have: E.
 #[derive(Clone)]
@@ -135,39 +118,5 @@ impl EndpointKeys {
     /// The secrets of each hop, with its key.
     pub(crate) fn by_identity(&self) -> impl Iterator<Item = (Identity, &HopSecrets)> {
         self.path.hops.iter().map(|hop| hop.party.identity).zip(&self.hops)
-    }
-}
-
-/// The keys of a context.
-#[derive(Clone)]
-pub(crate) struct ContextKeys {
-    /// R.
-    pub(crate) read: Secret,
-    /// W, at those who may write.
-    pub(crate) write: Option<Secret>,
-}
-
-impl ContextKeys {
-    /// From the write halves of both endpoints.
-    pub(crate) fn from_halves(client: &Secret, server: &Secret, th2: &Digest) -> Self {
-        let read = [client, server].map(|half| half.derive(derive::READ, &[]));
-        let mut keys = Self::from_read_halves(&read[0], &read[1], th2);
-        keys.write = Some(extract(th2, client, server));
-        keys
-    }
-
-    /// From what both endpoints give to readers.
-    pub(crate) fn from_read_halves(client: &Secret, server: &Secret, th2: &Digest) -> Self {
-        Self { read: extract(th2, client, server), write: None }
-    }
-
-    /// T_0 of a direction.
-    pub(crate) fn record(&self, context: u8, direction: Direction) -> Secret {
-        self.read.derive(derive::RECORD, &[&[context, direction as u8]])
-    }
-
-    /// The key of writer tags.
-    pub(crate) fn writer(&self, context: u8, direction: Direction) -> Option<Secret> {
-        Some(self.write.as_ref()?.derive(derive::WRITER, &[&[context, direction as u8]]))
     }
 }

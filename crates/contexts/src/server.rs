@@ -1,50 +1,17 @@
 //! The server's side of the handshake with middleboxes.
 
 mod first;
+mod paths;
 mod respond;
 
-use std::sync::Arc;
-
-use levada_core::SecretKey;
-
-use super::client::{Bound, Step};
+use super::client::Step;
 use super::frame;
 use super::messages;
-use super::path::Path;
-use super::schedule::{Direction, EndpointKeys};
-use super::tail::{Tail, put_records};
-use super::tickets::PathSessions;
 use super::{ContextError, Role};
 use first::First;
-use levada_channel::ServerConfig;
-use levada_channel::parts::Handshake;
 use levada_channel::parts::{ALERT, DATA, HANDSHAKE};
-use respond::respond;
-
-/// Decides whether a path may be used, before any public-key operation. The text of a refusal goes to this side's log.
-pub type PathPolicy = dyn Fn(&Path) -> Result<(), String> + Send + Sync;
-
-/// What a server needs for sessions with middleboxes.
-#[derive(Clone)]
-pub struct ServerPaths {
-    /// Its TLS configuration.
-    pub config: Arc<ServerConfig>,
-    /// Its identity key.
-    pub key: Arc<SecretKey>,
-    /// Sessions that may be resumed.
-    pub sessions: Arc<PathSessions>,
-    /// How many tickets a session issues, at most 8.
-    pub tickets: u8,
-    /// Which paths it accepts.
-    pub policy: Arc<PathPolicy>,
-    /// What a malicious server does to the share of each middlebox before it seals it.
-    #[cfg(test)]
-    pub(crate) alter_share: Option<Arc<AlterShare>>,
-}
-
-/// Changes the share of a middlebox, by its number.
-#[cfg(test)]
-pub(crate) type AlterShare = dyn Fn(u8, &mut messages::Share) + Send + Sync;
+pub use paths::{PathPolicy, ServerPaths};
+use respond::{Second, respond};
 
 /// The handshake of a server, until every READY was verified.
 pub(crate) struct ServerHandshake {
@@ -59,14 +26,6 @@ enum Stage {
     Finished(Box<Second>),
     /// READY of this hop is next; 0 is the client's.
     Ready(Box<Second>, u8),
-}
-
-/// What is kept after the server's flight.
-struct Second {
-    tls: Handshake,
-    keys: Arc<EndpointKeys>,
-    /// The tickets that rustls has written.
-    held: Vec<u8>,
 }
 
 impl ServerHandshake {
@@ -157,19 +116,4 @@ fn respond_if_complete(
         return Ok(Stage::Hellos(first));
     }
     respond(paths, *first, out).map(|second| Stage::Finished(Box::new(second)))
-}
-
-impl Second {
-    fn verify_ready(&self, hop: u8, body: &[u8]) -> Result<(), ContextError> {
-        let expected = self.keys.ready(hop, Direction::ToServer);
-        messages::check_ready(hop, body, expected.as_ref().map(|tag| &tag[..]))
-    }
-
-    fn finish(self, tickets: &mut Vec<u8>) -> Result<Bound, ContextError> {
-        put_records(tickets, &self.held, false)?;
-        let exporter = self.tls.exporter()?;
-        let peer = self.tls.peer()?;
-        let resumed = self.tls.is_resumed();
-        Ok(Bound { keys: self.keys, peer, resumed, exporter, tail: Tail::new(self.tls) })
-    }
 }

@@ -1,12 +1,13 @@
 //! Identities: Ed25519 key pairs, named by their public key.
 
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use crate::{Random, RandomError, Signature, TextError, decode_text, encode_text};
+use crate::signature::signed_bytes;
+use crate::{BadSignature, Random, RandomError, Signature, TextError, decode_text, encode_text};
 
 const PREFIX: &str = "lv";
 const KEY_LEN: usize = 32;
@@ -41,6 +42,21 @@ impl Identity {
     /// 40 bits can be found by search.
     pub fn short(&self) -> String {
         self.to_string().chars().take(PREFIX.len() + 8).collect()
+    }
+
+    /// Checks a signature made by [`SecretKey::sign`] with the same label and message.
+    ///
+    /// # Errors
+    /// [`BadSignature`] if it is not this identity's signature over them.
+    pub fn verify(
+        &self,
+        label: &str,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), BadSignature> {
+        UnparsedPublicKey::new(&ED25519, self.as_bytes())
+            .verify(&signed_bytes(label, message), signature)
+            .map_err(|_| BadSignature)
     }
 }
 
@@ -111,9 +127,10 @@ impl SecretKey {
         &self.seed
     }
 
-    pub(crate) fn sign_raw(&self, bytes: &[u8]) -> Signature {
+    /// Signs `message` for the purpose `label`.
+    pub fn sign(&self, label: &str, message: &[u8]) -> Signature {
         let mut signature = [0; 64];
-        signature.copy_from_slice(self.pair.sign(bytes).as_ref());
+        signature.copy_from_slice(self.pair.sign(&signed_bytes(label, message)).as_ref());
         signature
     }
 }

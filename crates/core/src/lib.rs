@@ -4,6 +4,7 @@
 mod backoff;
 mod clock;
 mod digest;
+mod duration;
 mod framing;
 mod identity;
 pub mod label;
@@ -23,6 +24,7 @@ pub mod wire;
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
 pub use digest::{Digest, Hasher, hmac_sha256, sha256};
+pub use duration::{DurationError, format_duration, parse_duration};
 pub use framing::{Framing, FramingError};
 pub use identity::{Identity, IdentityError, SecretKey};
 pub use name::{MAX_NAME, NAME_RULE, check_name};

@@ -95,6 +95,36 @@ impl std::fmt::Debug for catalogue::Admitted {
     }
 }
 
+impl operation::Operation {
+    /// The name of the operation in logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Query(_) => "query",
+            Self::Request(_) => "request",
+            Self::Connect(_) => "connect",
+            Self::Terminate(_) => "terminate",
+            Self::Revoke(_) => "revoke",
+            Self::Join(_) => "join",
+            Self::Succession(_) => "succession",
+            Self::Successor(_) => "successor",
+            Self::Attach(_) => "attach",
+            Self::Start(_) => "start",
+            Self::Requested(_) => "requested",
+            Self::Exchange(_) => "exchange",
+        }
+    }
+}
+
+/// The first code in CLOSE that the layers above a channel define.
+pub const FIRST_CLOSE_CODE: u64 = 16;
+
+impl Reason {
+    /// The code in CLOSE for this reason; the lower codes are those of the channel.
+    pub fn close_code(self) -> u64 {
+        FIRST_CLOSE_CODE + self as u64
+    }
+}
+
 impl Refusal {
     /// A refusal with a text for the user; `text` is cut to 512 bytes and to one line.
     pub fn new(reason: Reason, text: impl Into<String>) -> Self {

@@ -1,15 +1,14 @@
 //! Announcement of a node.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use levada_core::{Identity, check_name};
+use levada_core::check_name;
 use mdns_sd::{IfKind, Metrics, ServiceDaemon};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::records::{interfaces, ports, service};
+use crate::records::{Announcement, interfaces, ports, service};
 use crate::{DiscoveryError, multicast};
 
 /// How often the responder checks for added and removed interfaces, in seconds.
@@ -28,18 +27,6 @@ const MAX_AGE: Duration = Duration::from_secs(600);
 const GOODBYE_REPEAT: Duration = Duration::from_millis(150);
 /// The time limit for all goodbyes.
 const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The content of a node's announcement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announcement {
-    /// The node's name.
-    pub name: String,
-    /// The node's identity.
-    pub identity: Identity,
-    /// The listening addresses. An unspecified address stands for every address of an interface, also one added later.
-    /// Each interface announces only the addresses that are reachable through it.
-    pub listening: Vec<SocketAddr>,
-}
 
 /// Announces a node until it is dropped, which sends a goodbye (RFC 6762 section 10.1).
 pub struct Announcer {
@@ -183,7 +170,8 @@ fn cached(metrics: &Metrics) -> i64 {
 mod tests {
     use super::*;
     use crate::testing;
-    use std::net::Ipv4Addr;
+    use levada_core::Identity;
+    use std::net::{Ipv4Addr, SocketAddr};
 
     fn announcement(name: &str) -> Announcement {
         Announcement {

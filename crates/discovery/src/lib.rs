@@ -13,11 +13,12 @@ mod records;
 pub mod testing;
 mod txt;
 
-pub use announce::{Announcement, Announcer};
+pub use announce::Announcer;
 pub use browse::{BROWSE_TIME, browse, find};
 pub use error::DiscoveryError;
 pub use multicast::{Interface, usable_interfaces};
 pub use neighbour::{BrowseResult, MAX_ADDRESSES, MAX_NEIGHBOURS, Neighbour, Targets};
+pub use records::Announcement;
 
 /// The service type of nodes, in the domain of multicast DNS (RFC 6763 section 7).
 pub(crate) const SERVICE: &str = "_levada._tcp.local.";

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use levada_core::Identity;
 use mdns_sd::{IfKind, ServiceInfo};
 
-use crate::{Announcement, DiscoveryError, SERVICE, txt};
+use crate::{DiscoveryError, SERVICE, txt};
 
 /// Characters of the key in the instance name and in the host name.
 const KEY_IN_INSTANCE: usize = 8;
@@ -16,6 +17,19 @@ const MAX_LABEL: usize = 63;
 /// Bytes that stay free in an instance label. On a name conflict the responder appends ` (2)` and so
 /// on (RFC 6763 appendix D); a label that exceeded 63 bytes by that would not be announced at all.
 const CONFLICT_SUFFIX: usize = 8;
+
+/// The content of a node's announcement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announcement {
+    /// The node's name.
+    pub name: String,
+    /// The node's identity.
+    pub identity: Identity,
+    /// The listening addresses. An unspecified address stands for every address of an interface,
+    /// also one added later. Each interface announces only the addresses that are reachable
+    /// through it.
+    pub listening: Vec<SocketAddr>,
+}
 
 /// The addresses that one port is bound to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -105,7 +119,6 @@ fn instance(name: &str, suffix: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_core::Identity;
 
     fn announcement(listening: &[&str]) -> Announcement {
         Announcement {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
 
-use crate::config::{Config, ConfigError};
+use levada_config::{Config, ConfigError};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use levada_capability::Capability;
 use levada_client::{Client, ClientError};
 use levada_core::Identity;
-use levada_service::{CallError, CallFuture, Client as ServiceClient};
+use levada_service::{CallError, CallErrorKind, CallFuture, Client as ServiceClient};
 use levada_session::Stream;
 
 /// Calls other nodes with the identity of this one.
@@ -34,5 +34,13 @@ impl ServiceClient for Calls {
 }
 
 fn call_error(error: ClientError) -> CallError {
-    CallError { code: error.exit_code(), text: error.to_string() }
+    let kind = match &error {
+        ClientError::No(_) => CallErrorKind::No,
+        ClientError::Usage(_) => CallErrorKind::Usage,
+        ClientError::Local(_) => CallErrorKind::Local,
+        ClientError::Denied(_) => CallErrorKind::Denied,
+        ClientError::Unreachable(_) | ClientError::OtherKey(_) => CallErrorKind::Unreachable,
+        ClientError::Protocol(_) => CallErrorKind::Protocol,
+    };
+    CallError { kind, text: error.to_string() }
 }

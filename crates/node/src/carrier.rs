@@ -1,6 +1,5 @@
 //! What carries a peer's operations: a channel with its streams, or a session with middleboxes, which has one operation.
 
-use levada_client::close_code;
 use levada_contexts::PathSession;
 use levada_core::wire::Reason;
 use levada_core::{Framing, Identity};
@@ -75,7 +74,7 @@ impl Carrier {
     /// Closes it with a reason, which the peer is told.
     pub(crate) fn close(&self, reason: Reason, text: &str) {
         match self {
-            Self::Channel(connection) => connection.close(close_code(reason), text),
+            Self::Channel(connection) => connection.close(reason.close_code(), text),
             Self::Path(session) => {
                 // It may have ended already.
                 let _ = session.abort(text.as_bytes());

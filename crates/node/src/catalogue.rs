@@ -12,13 +12,12 @@ use levada_catalogue::store::{Store, StoreError};
 use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
 
-use crate::config::{Config, ServiceSource};
+use levada_config::{Config, ServiceSource};
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::services::is_catalogue;
-use levada_client::home::Home;
+use levada_home::Home;
 
-pub use publish::{ServiceDescriptor, service_of};
 pub(crate) use publish::{publish_elsewhere, publish_here};
 
 /// The folder of a replica, in that of the catalogue. A catalogue of this node alone may stay beside it.

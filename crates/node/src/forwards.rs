@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::config::ForwardSource;
+use levada_config::ForwardSource;
 
 /// The delay after a refusal, because the right may be granted later.
 const REFUSED_DELAY: Duration = Duration::from_secs(300);

@@ -1,18 +1,16 @@
 //! Listening sockets, and the addresses at which they can be reached.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use levada_transport::quic::{Endpoint, QuicListener, QuicOptions};
+use levada_transport::quic::{self, Endpoint, QuicListener, QuicOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::config::{Config, Http, Middlebox};
+use levada_config::{Config, Http, Middlebox};
 use levada_client::DEFAULT_PORT;
-use levada_client::address;
-use levada_client::known::MOST_ADDRESSES;
 
 use crate::error::UpError;
 use crate::overrides::Overrides;
@@ -60,7 +58,7 @@ pub(crate) async fn bind_udp(
     let mut bound = Vec::new();
     for address in listening {
         let socket = loop {
-            match bind_one_udp(*address) {
+            match quic::bind(*address) {
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse
                         && since.elapsed() < UDP_TIMEOUT =>
@@ -144,17 +142,6 @@ pub(crate) fn bind_one(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(socket.into())
 }
 
-/// Binds a UDP port, for both families if the address is `[::]`.
-pub(crate) fn bind_one_udp(address: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!address.ip().is_unspecified())?;
-    }
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    Ok(socket.into())
-}
-
 /// The error of the middlebox at `address`.
 pub(crate) fn failed_as_middlebox(address: SocketAddr) -> impl FnOnce(io::Error) -> UpError {
     move |error| {
@@ -187,98 +174,5 @@ pub(crate) fn failed<T: std::fmt::Display + ?Sized>(
             _ => "",
         };
         UpError(format!("cannot listen on {address}: {error}{hint}"))
-    }
-}
-
-/// The addresses at which `listening` can be reached, `host:port` each: the machine's own addresses replace unspecified ones,
-/// loopback is last. For the user of this machine; other machines receive [`handed_out`].
-pub fn reachable_addresses(listening: &[SocketAddr]) -> Vec<String> {
-    let mut addresses = own_addresses(listening);
-    keep_one_of_loopback(&mut addresses, |address| address.ip().is_loopback());
-    addresses.iter().map(ToString::to_string).collect()
-}
-
-/// The addresses for other machines: `advertised`, then the machine's own, with the tag of this machine at those of loopback
-/// ([`levada_client::address`]).
-pub fn handed_out(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
-    let mut all: Vec<(String, bool)> = Vec::new();
-    let own = own_addresses(listening);
-    let own =
-        own.iter().filter_map(|one| Some((address::handed_out(one)?, one.ip().is_loopback())));
-    for (text, is_loopback) in advertised.iter().map(|text| (text.clone(), false)).chain(own) {
-        if !all.iter().any(|(known, _)| *known == text) {
-            all.push((text, is_loopback));
-        }
-    }
-    keep_one_of_loopback(&mut all, |(_, is_loopback)| *is_loopback);
-    all.into_iter().map(|(text, _)| text).collect()
-}
-
-fn own_addresses(listening: &[SocketAddr]) -> Vec<SocketAddr> {
-    let mut addresses: Vec<SocketAddr> = Vec::new();
-    for bound in listening {
-        if !bound.ip().is_unspecified() {
-            addresses.push(*bound);
-            continue;
-        }
-        let own = interface_addresses()
-            .filter(|ip| bound.is_ipv6() || ip.is_ipv4())
-            .map(|ip| SocketAddr::new(ip, bound.port()));
-        addresses.extend(own);
-    }
-    // Network addresses before loopback; IPv4 before IPv6 within each.
-    addresses.sort_by_key(|address| (address.ip().is_loopback(), address.is_ipv6()));
-    addresses.dedup();
-    addresses
-}
-
-/// Truncates a list to the maximum of an invitation, and keeps one loopback address for guests on this machine.
-fn keep_one_of_loopback<T>(addresses: &mut Vec<T>, is_loopback: impl Fn(&T) -> bool) {
-    let loopback = addresses.iter().position(is_loopback);
-    if let Some(first) = loopback.filter(|first| *first >= MOST_ADDRESSES) {
-        addresses.swap(first, MOST_ADDRESSES - 1);
-    }
-    addresses.truncate(MOST_ADDRESSES);
-}
-
-/// This machine's addresses, without link-local ones, whose scope is valid only on this machine.
-fn interface_addresses() -> impl Iterator<Item = IpAddr> {
-    let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
-    interfaces.into_iter().map(|interface| interface.ip()).filter(|ip| match ip {
-        IpAddr::V4(ip) => !ip.is_link_local(),
-        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_specific_address_is_reachable_as_bound() {
-        let listening = ["127.0.0.1:7".parse().unwrap(), "192.0.2.1:7".parse().unwrap()];
-        assert_eq!(reachable_addresses(&listening), ["192.0.2.1:7", "127.0.0.1:7"]);
-    }
-
-    #[test]
-    fn advertised_addresses_come_first_and_loopback_has_a_tag() {
-        let listening: Vec<SocketAddr> =
-            ["127.0.0.1:7", "192.0.2.1:7", "169.254.1.1:7", "[fe80::1]:7"]
-                .iter()
-                .map(|text| text.parse().unwrap())
-                .collect();
-        let all = handed_out(&listening, &["box.example:80".into(), "192.0.2.1:7".into()]);
-        assert_eq!(all[..2], ["box.example:80", "192.0.2.1:7"]);
-        assert!(all.len() == 3 && all[2].starts_with("127.0.0.1:7@"), "{all:?}");
-        let many: Vec<String> = (0..20).map(|number| format!("box{number}.example:1")).collect();
-        let all = handed_out(&listening, &many);
-        assert!(all.len() == MOST_ADDRESSES && all[7].starts_with("127.0.0.1:7@"), "{all:?}");
-    }
-
-    #[test]
-    fn an_unspecified_address_includes_loopback() {
-        let all = reachable_addresses(&["0.0.0.0:7".parse().unwrap()]);
-        assert!(all.contains(&"127.0.0.1:7".to_owned()), "{all:?}");
-        assert!(all.len() <= MOST_ADDRESSES);
     }
 }

@@ -9,7 +9,7 @@ use levada_core::wire::Reason;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use crate::config::Limits;
+use levada_config::Limits;
 use crate::granted::GrantedPath;
 
 /// The running sessions. A session whose uses allow it can run several times at once.

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_core::SecretKey;
 use levada_services::middlebox::{Failed, Middlebox, Policy};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::config::{self, ConfigError};
+use levada_config::{self, ConfigError};
 
 /// A running middlebox, for the state of the node.
 pub(crate) struct NodeMiddlebox {
@@ -26,7 +26,7 @@ impl NodeMiddlebox {
     /// [`ConfigError`] for a name in `server` that is not pinned.
     pub(crate) fn new(
         key: Arc<SecretKey>,
-        config: &config::Middlebox,
+        config: &levada_config::Middlebox,
         known: &Known,
         listening: SocketAddr,
     ) -> Result<Self, ConfigError> {

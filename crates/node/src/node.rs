@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use levada_channel::ServerConfig;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::address;
+use levada_home::Home;
 use levada_contexts::ServerPaths;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
 use levada_services::catalogue::CatalogueHandle;
@@ -17,11 +18,10 @@ use levada_session::{Budget, HalfOpen};
 use tokio::sync::watch;
 
 use crate::attempts::Attempts;
-use crate::config::Limits;
+use levada_config::Limits;
 use crate::connections::Connections;
 use crate::forwards::Forwards;
 use crate::limiter::Limiter;
-use crate::listen::handed_out;
 use crate::live::RunningSessions;
 use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
@@ -100,7 +100,7 @@ impl Node {
 
     /// The addresses for other machines: first `preferred`, then the advertised ones, then those of this machine.
     pub(crate) fn addresses(&self, preferred: &[String]) -> Vec<String> {
-        handed_out(&self.listening, &[preferred, &self.advertise].concat())
+        address::published(&self.listening, &[preferred, &self.advertise].concat())
     }
 
     /// Ends the run of the node. Only the first call has an effect.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use levada_core::Identity;
 
-use crate::config::TlsFiles;
+use levada_config::TlsFiles;
 
 /// Settings of the command line, which override the configuration.
 #[derive(Clone, Debug, Default)]

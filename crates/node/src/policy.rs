@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use arc_swap::ArcSwap;
 use levada_core::Identity;
 
-use crate::config::{Config, ConfigError};
+use levada_config::{Config, ConfigError};
 use crate::overrides::Overrides;
 use crate::store::Store;
-use levada_client::known::Known;
+use levada_home::known::Known;
 
 /// The allow-list and blocks of the configuration and the command line, which can be read again while the node runs. Those of
 /// invitations are in the store.

@@ -9,10 +9,12 @@ use levada_services::forward::{Address, Host};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use crate::config::{Config, ForwardSource, Http};
+use levada_config::{Config, ForwardSource, Http};
 use crate::error::UpError;
+use levada_transport::quic;
+
 use crate::listen::{
-    HTTP_PORT, bind_one, bind_one_udp, failed, failed_as_middlebox, failed_with_udp,
+    HTTP_PORT, bind_one, failed, failed_as_middlebox, failed_with_udp,
 };
 use crate::overrides::Overrides;
 
@@ -51,7 +53,7 @@ impl Port {
     /// The operating system's.
     pub fn bind(&self) -> io::Result<Bound> {
         if self.is_udp {
-            return Ok(Bound { _tcp: None, _udp: Some(bind_one_udp(self.address)?) });
+            return Ok(Bound { _tcp: None, _udp: Some(quic::bind(self.address)?) });
         }
         let bound = bind_one(self.address).or_else(|error| match self.address.ip() {
             // A host without IPv6.

@@ -21,9 +21,10 @@ use tokio::sync::mpsc::channel;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
 
+use levada_services::swarm::peer_network::{self, Listen};
+
 use crate::catalogue::nodes::{Failures, in_random_order};
 use crate::node::Node;
-use crate::peer_network::{self, Listen};
 use crate::providing::{Package, Record};
 
 /// The time between two looks for packages whose time is over.

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use levada_catalogue::model::{digest_text, parse_digest};
-use levada_client::home::Home;
+use levada_client::control::ProvideRequest;
+use levada_home::Home;
 use levada_core::{Digest, Hasher, UnixTime};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -25,22 +26,6 @@ const MOST: usize = 16;
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The end of the name of a record.
 const RECORD: &str = "json";
-
-/// A request to provide a package.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProvideRequest {
-    /// The catalogue that it comes from, NODE/SERVICE; of several nodes a list, separated by commas.
-    pub at: String,
-    /// The object, TYPE/NAME.
-    pub object: String,
-    /// Its version.
-    pub version: String,
-    /// The digest of the package, as [`digest_text`] writes it.
-    pub digest: String,
-    /// The absolute path of its file, which is copied.
-    pub path: PathBuf,
-}
 
 /// What is stored of a package beside its copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -11,21 +11,11 @@ use levada_database::file;
 use thiserror::Error;
 
 use crate::catalogue;
-use crate::config::{Config, ConfigError};
+use levada_config::{Config, ConfigError};
 use crate::store::{Store, StoreError};
-use levada_client::home::{Home, HomeError, read_key_file};
-use levada_client::known::Known;
-
-/// The key in an unpacked backup.
-pub const KEY: &str = "identity.key";
-/// The configuration in an unpacked backup; may be missing.
-pub const CONFIG: &str = "config.toml";
-/// The node's database in an unpacked backup.
-pub const NODE_DB: &str = "node.db";
-/// The database of pins in an unpacked backup.
-pub const KNOWN_DB: &str = "known.db";
-/// The folder of the catalogue in an unpacked backup; may be missing.
-pub const CATALOGUE: &str = "catalogue";
+use levada_home::backup::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_home::{Home, HomeError, read_key_file};
+use levada_home::known::Known;
 
 /// Why a backup was not restored.
 #[derive(Debug, Error)]

@@ -5,8 +5,8 @@ use levada_capability::SessionId;
 use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
 
 use crate::store::Store;
-use levada_client::home::{Home, HomeError};
-use levada_client::known::Known;
+use levada_home::{Home, HomeError};
+use levada_home::known::Known;
 
 use crate::error::UpError;
 

@@ -4,10 +4,10 @@ mod announcer;
 mod assemble;
 mod stop;
 
-use levada_client::home::Home;
+use levada_home::Home;
 
 use crate::check::check;
-use crate::config::Config;
+use levada_config::Config;
 use crate::error::UpError;
 use crate::node::Ending;
 use crate::overrides::Overrides;

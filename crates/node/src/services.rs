@@ -13,9 +13,9 @@ use levada_services::registry;
 use levada_services::swarm::{Shares, Swarm};
 use serde::Deserialize;
 
-use crate::config::{Config, ConfigError, ServiceSource};
+use levada_config::{Config, ConfigError, ServiceSource};
 use crate::overrides::Overrides;
-use levada_client::known::{Known, NameError};
+use levada_home::known::{Known, NameError};
 
 /// The type, and the default name, of the service that gives access to the catalogue.
 const CATALOGUE: &str = "catalogue";

@@ -4,98 +4,40 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::{fs, io};
 
-use levada_client::home::Home;
+use levada_client::control::{ByUdp, ListingSettings, Paths, ShareSettings};
+use levada_home::Home;
 use levada_core::{Random, SystemRandom};
 use levada_swarm::content::{ContentError, Listing, Source};
 use levada_swarm::driver::ShareOptions;
 use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
 use levada_swarm::mode::Mode;
 use levada_swarm::{ChunkSize, UdpStream};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::task::spawn_blocking;
 
 use crate::node::Node;
-use crate::paths::Paths;
 use crate::store::ShareRecord;
 
-/// How the coordinator of a share serves it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShareSettings {
-    /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
-    pub chunk: u32,
-    /// The most that the coordinator sends, in bytes per second; `None` for no limit.
-    pub upload_limit: Option<u64>,
-    /// Mediated mode; `None` for direct mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mediated: Option<MediatedSettings>,
-    /// The stream that goes by UDP; `None` if both go by TCP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub udp: Option<ByUdp>,
-    /// What of a folder is shared beside names and bytes; `None` in shares of earlier versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listing: Option<ListingSettings>,
-    /// The share ends with the process that made it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub foreground: bool,
+/// The listing of a folder that is shared with these settings.
+pub(crate) fn listing(settings: &ShareSettings) -> Listing {
+    settings.listing.map_or(Listing::FIRST, |ListingSettings { times, modes }| Listing {
+        times,
+        modes,
+        ..Listing::default()
+    })
 }
 
-/// What of a folder is shared beside the names and bytes of its files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ListingSettings {
-    /// When files, folders and links were changed last.
-    pub times: bool,
-    /// The permissions of files and folders; otherwise, only whether a file can be executed.
-    pub modes: bool,
-}
-
-/// The stream of a share that goes by UDP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ByUdp {
-    /// The stream for control messages.
-    Control,
-    /// The stream for chunks.
-    Data,
-}
-
-/// How the coordinator of a share in mediated mode works.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MediatedSettings {
-    /// Each chunk is given to so many providers, from 1 to 16.
-    pub replicas: usize,
-    /// Bytes of chunks in memory; at least one chunk is.
-    pub cache: u64,
-    /// Chunks are given out when so many peers are there.
-    pub wait: usize,
-    /// Whether each provider has a range of the content; otherwise, every n-th chunk.
-    pub in_blocks: bool,
-}
-
-impl ShareSettings {
-    pub(crate) fn listing(&self) -> Listing {
-        self.listing.map_or(Listing::FIRST, |ListingSettings { times, modes }| Listing {
-            times,
-            modes,
-            ..Listing::default()
-        })
-    }
-
-    /// The mode of the swarm.
-    pub fn mode(&self) -> Mode {
-        let Some(mediated) = &self.mediated else { return Mode::Direct };
-        let cache = mediated.cache / u64::from(self.chunk.max(1));
-        let placement = if mediated.in_blocks { Placement::Blocks } else { Placement::Stripes };
-        Mode::Mediated(Settings {
-            replicas: mediated.replicas.clamp(1, MAX_REPLICAS),
-            cache: usize::try_from(cache).unwrap_or(usize::MAX).max(1),
-            wait: mediated.wait,
-            placement,
-        })
-    }
+/// The mode of the swarm of a share with these settings.
+pub(crate) fn mode(settings: &ShareSettings) -> Mode {
+    let Some(mediated) = &settings.mediated else { return Mode::Direct };
+    let cache = mediated.cache / u64::from(settings.chunk.max(1));
+    let placement = if mediated.in_blocks { Placement::Blocks } else { Placement::Stripes };
+    Mode::Mediated(Settings {
+        replicas: mediated.replicas.clamp(1, MAX_REPLICAS),
+        cache: usize::try_from(cache).unwrap_or(usize::MAX).max(1),
+        wait: mediated.wait,
+        placement,
+    })
 }
 
 /// Serves the stored shares. Those whose hashes are not stored are read one after the other.
@@ -152,7 +94,7 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), NotServed> {
         let id = source.id();
         id.root == share.root && id.geometry.length() == share.length
     };
-    let listing = settings.listing();
+    let listing = listing(&settings);
     let mut source = open(paths.clone(), listing, chunk, Some(file)).await?;
     if !is_shared(&source) {
         // The stored values may be wrong instead.
@@ -267,7 +209,7 @@ pub(crate) fn serve(
     let _ = SystemRandom.fill(&mut seed);
     let options = ShareOptions {
         name: name.unwrap_or_else(|| "share".into()),
-        mode: match settings.mode() {
+        mode: match self::mode(&settings) {
             Mode::Direct => Mode::Direct,
             Mode::Mediated(mediated) => Mode::Mediated(mediated.restarted(admitted)),
         },

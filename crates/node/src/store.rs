@@ -6,6 +6,7 @@
 //! so after any crash: triggers of the schema abort the reverse changes.
 
 mod audit;
+mod clock;
 mod end;
 mod examine;
 mod find;
@@ -23,7 +24,7 @@ mod ticket;
 mod time;
 
 use std::path::Path;
-use std::sync::{Mutex, RwLock};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 pub use audit::{AuditEntry, NewAuditEntry};
@@ -31,22 +32,24 @@ pub use end::EndError;
 pub use examine::Examined;
 pub use find::Revocable;
 pub use invitation::{RedeemError, Redeemed};
-pub use policy::{DenialReason, PeerStatus};
+pub use policy::PeerStatus;
 pub use remaining::Remaining;
+pub use rights::DenialReason;
 pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
 pub use share::{NewShare, ShareRecord};
 pub use start::{NewStart, StartError};
 pub use succession::{AppliedSuccession, SuccessionError};
-pub use ticket::{ExchangeError, Exchanged, NewTicket, TicketSummary, ticket_id};
+pub use ticket::{ExchangeError, Exchanged, NewTicket, TicketSummary};
 pub use time::Now;
 
 pub use levada_database::{DatabaseError as StoreError, DiskState};
 
 pub(crate) use levada_database::Fault;
 
+use levada_core::{Digest, Identity, UnixTime};
 use levada_database::{Database, Kind};
-use rights::Rights;
-use rusqlite::Transaction;
+use rights::{Entry, Rights};
+use rusqlite::{Connection, Transaction};
 use secrets::Secrets;
 use time::Time;
 
@@ -137,6 +140,68 @@ impl Store {
     /// [`StoreError::Damaged`] with the first problem.
     pub fn integrity_check(&self) -> Result<(), StoreError> {
         self.database.integrity_check()
+    }
+
+    /// Returns true if this node has made an invitation or a ticket whose secret has this hash,
+    /// which may be used, revoked or expired since.
+    pub fn knows_secret(&self, hash: &Digest) -> bool {
+        self.secrets.read().unwrap_or_else(PoisonError::into_inner).contains(hash)
+    }
+
+    fn rights(&self) -> RwLockReadGuard<'_, Rights> {
+        self.rights.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Self::write`], for changes of the rights of `identities`, which are in effect in memory
+    /// when this returns. Every change of the allow-list, blocks and successions uses this.
+    fn write_rights<T, E: From<StoreError>, const N: usize>(
+        &self,
+        identities: [Identity; N],
+        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
+    ) -> Result<T, E> {
+        self.write_then(
+            |tx| {
+                let done = work(tx)?;
+                let mut entries = Vec::new();
+                for identity in identities {
+                    entries.push((identity, Entry::load(tx, &identity)?));
+                }
+                Ok((done, entries))
+            },
+            |(done, entries)| {
+                let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
+                entries.into_iter().for_each(|(identity, entry)| rights.set(identity, entry));
+                done
+            },
+        )
+    }
+
+    /// Stores the highest time in the transaction `tx`, unless it is stored. The caller passes the
+    /// result to [`Self::time_is_stored`] after the commit.
+    fn store_time_in(&self, tx: &Connection) -> rusqlite::Result<UnixTime> {
+        let (highest, stored) = {
+            let time = self.time();
+            (time.highest(), time.stored())
+        };
+        if highest > stored {
+            time::insert(tx, highest)?;
+        }
+        Ok(highest)
+    }
+
+    /// Called while no other transaction runs, so that it does not overwrite the effect of
+    /// [`Self::accept_clock`].
+    fn time_is_stored(&self, stored: UnixTime) {
+        self.time().set_stored(stored);
+    }
+
+    /// Never locked while the disk is used, so that [`Self::now`] does not wait for it.
+    fn time(&self) -> MutexGuard<'_, Time> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add_secret(&self, hash: Digest) {
+        self.secrets.write().unwrap_or_else(PoisonError::into_inner).insert(hash);
     }
 }
 

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use levada_capability::LinkId;
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_core::{Framing, Succession, UnixTime};
 use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
 use rusqlite::Connection;

@@ -31,11 +31,27 @@ pub trait Client: Send + Sync {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{text}")]
 pub struct CallError {
-    /// The exit code of the command line for this kind of error: 1 no, 120 local, 121 denied, 122 unreachable,
-    /// 123 protocol.
-    pub code: u8,
+    /// The kind of error.
+    pub kind: CallErrorKind,
     /// The error in one line.
     pub text: String,
+}
+
+/// The kinds of errors of calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallErrorKind {
+    /// The service or object does not exist.
+    No,
+    /// An argument is malformed or has no meaning there.
+    Usage,
+    /// An error of this machine.
+    Local,
+    /// Not permitted.
+    Denied,
+    /// No node answered.
+    Unreachable,
+    /// The peer broke the protocol, or ended the connection.
+    Protocol,
 }
 
 /// The node for which a service is built.
@@ -59,6 +75,6 @@ struct NoClient;
 impl Client for NoClient {
     fn start<'a>(&'a self, _: &'a Capability, _: &'a str) -> CallFuture<'a, Stream> {
         let text = "this service cannot call other nodes".to_owned();
-        Box::pin(async move { Err(CallError { code: 120, text }) })
+        Box::pin(async move { Err(CallError { kind: CallErrorKind::Local, text }) })
     }
 }

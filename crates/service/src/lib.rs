@@ -13,7 +13,7 @@ pub mod streams;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use client::{CallError, CallFuture, Client, Context};
+pub use client::{CallError, CallErrorKind, CallFuture, Client, Context};
 pub use definition::{Definition, DefinitionError, NoOptions};
 pub use refused::Refused;
 pub use registry::{Registry, ServiceType};

@@ -7,6 +7,7 @@ mod admission;
 mod batch;
 mod blocking;
 mod client;
+pub mod descriptor;
 mod handle;
 mod low_priority;
 mod maintenance;

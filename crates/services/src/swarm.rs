@@ -1,6 +1,7 @@
 //! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
 
 mod join;
+pub mod peer_network;
 mod peer_slots;
 mod share_key;
 

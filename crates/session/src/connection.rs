@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use crate::driver::Driver;
-use crate::shared::Shared;
+use crate::shared::{Handle, Shared};
 use crate::{Budget, SessionError, Stream};
 
 /// Time limit for a peer's first whole record.
@@ -30,24 +30,6 @@ pub struct Connection {
     handle: Arc<Handle>,
     peer: Identity,
     resumed: bool,
-}
-
-/// Closes the connection when the last handle is dropped.
-pub(crate) struct Handle(Arc<Shared>);
-
-impl Handle {
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.0
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.channel.close(0, "");
-        state.dispatch_events();
-        state.wake_driver();
-    }
 }
 
 /// Connects over `transport` to the peer with the key `expected`. `None` accepts any peer, and is only for
@@ -172,7 +154,7 @@ async fn establish(
 ) -> Result<Connection, SessionError> {
     let shared = Shared::new(channel);
     let account = budget.map(|(budget, source)| budget.register(source, &shared));
-    let handle = Arc::new(Handle(shared.clone()));
+    let handle = Arc::new(Handle::new(shared.clone()));
     let mut driver = Driver::new(shared.clone(), transport, received, account);
     // In the caller's task: as a task of its own, the driver would have to wake the caller, and would have sent the last
     // flight before the caller's first message.
@@ -201,23 +183,23 @@ impl Connection {
 
     /// Whether the connection has not ended.
     pub fn is_open(&self) -> bool {
-        self.handle.0.lock().ended.is_none()
+        self.handle.shared().lock().ended.is_none()
     }
 
     /// How this side frames what it sends.
     pub fn framing(&self) -> Framing {
-        self.handle.0.lock().channel.framing()
+        self.handle.shared().lock().channel.framing()
     }
 
     /// The highest version of the protocol that both ends speak.
     pub fn version(&self) -> u32 {
-        self.handle.0.lock().channel.version()
+        self.handle.shared().lock().channel.version()
     }
 
     /// Raises the receive window of the connection to at least `bytes`, so that unread streams leave credit to the
     /// others. A smaller value than the present one changes nothing.
     pub fn raise_receive_window(&self, bytes: u64) {
-        let mut state = self.handle.0.lock();
+        let mut state = self.handle.shared().lock();
         state.channel.raise_receive_window(bytes);
         state.request_transmit();
     }
@@ -225,7 +207,7 @@ impl Connection {
     /// Lifts the limits on a peer that has proved a right: grants the full credit, and removes the connection from its
     /// [`Budget`]. Repeating it does nothing.
     pub fn raise_credit(&self) {
-        let mut state = self.handle.0.lock();
+        let mut state = self.handle.shared().lock();
         state.accounted = false;
         state.channel.raise_credit();
         state.wake_driver();
@@ -233,7 +215,7 @@ impl Connection {
 
     /// Whether the connection's memory counts against a [`Budget`], because the peer has not proved a right.
     pub fn is_bounded(&self) -> bool {
-        self.handle.0.lock().accounted
+        self.handle.shared().lock().accounted
     }
 
     /// Keying material for `label`, equal at both ends and bound to this connection (RFC 8446 7.5).
@@ -242,7 +224,7 @@ impl Connection {
     /// [`SessionError::Channel`] if `out` is longer than the hash can give.
     pub fn export<const N: usize>(&self, label: &str) -> Result<[u8; N], SessionError> {
         let mut out = [0; N];
-        self.handle.0.lock().channel.export(label, b"", &mut out)?;
+        self.handle.shared().lock().channel.export(label, b"", &mut out)?;
         Ok(out)
     }
 
@@ -251,7 +233,7 @@ impl Connection {
     /// # Errors
     /// The error that ended the connection, or [`levada_channel::Error::TooManyStreams`].
     pub fn open(&self, class: Class) -> Result<Stream, SessionError> {
-        let mut state = self.handle.0.lock();
+        let mut state = self.handle.shared().lock();
         if let Some(error) = &state.ended {
             return Err(error.clone());
         }
@@ -261,7 +243,7 @@ impl Connection {
 
     /// The next stream that the peer opens; `None` once the connection has ended.
     pub async fn accept(&self) -> Option<Stream> {
-        let opened = self.handle.0.wait_for(|state| match state.next_opened() {
+        let opened = self.handle.shared().wait_for(|state| match state.next_opened() {
             Some(id) => Some(Some(Stream::new(self.handle.clone(), state, id))),
             None => state.ended.is_some().then_some(None),
         });
@@ -271,7 +253,7 @@ impl Connection {
     /// Closes the connection: sends accepted data first, then `code` and `reason` (one line of text for users),
     /// then close_notify.
     pub fn close(&self, code: u64, reason: &str) {
-        let mut state = self.handle.0.lock();
+        let mut state = self.handle.shared().lock();
         state.channel.close(code, reason);
         state.dispatch_events();
         state.wake_driver();
@@ -280,23 +262,23 @@ impl Connection {
     /// Waits until the transport has accepted the last byte of the connection. A process waits for this after
     /// [`Self::close`], before it exits.
     pub async fn flushed(&self) {
-        self.handle.0.wait_for(|state| state.flushed.then_some(())).await;
+        self.handle.shared().wait_for(|state| state.flushed.then_some(())).await;
     }
 
     /// How many streams are in use at this end.
     pub fn streams(&self) -> usize {
-        self.handle.0.lock().streams
+        self.handle.shared().lock().streams
     }
 
     /// Replaces this side's sending key now, and asks the peer to replace its own (RFC 8446 4.6.3).
     pub fn update_key(&self) {
-        let mut state = self.handle.0.lock();
+        let mut state = self.handle.shared().lock();
         state.channel.update_key();
         state.request_transmit();
     }
 
     /// Waits for the end of the connection and returns its reason.
     pub async fn closed(&self) -> SessionError {
-        self.handle.0.wait_for(|state| state.ended.clone()).await
+        self.handle.shared().wait_for(|state| state.ended.clone()).await
     }
 }

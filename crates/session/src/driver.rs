@@ -21,8 +21,10 @@ use crate::rate::Rate;
 use crate::rounds::{poll_rounds, yield_now};
 use crate::shared::Shared;
 use crate::timer::Timer;
-use input::FIRST_READ;
 
+/// The read buffer of a peer that has not finished its handshake, or not proved a right, in bytes:
+/// more than the longest record (RFC 8446 section 5.2).
+const FIRST_READ: usize = 18 * 1024;
 /// The most rounds in one poll before the driver yields.
 const ROUNDS: usize = 16;
 /// The driver yields after reading this many bytes in one poll, so that stream readers run while the data is in the

@@ -90,6 +90,28 @@ impl Accounted for Shared {
     }
 }
 
+/// Closes the connection when the last handle is dropped.
+pub(crate) struct Handle(Arc<Shared>);
+
+impl Handle {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(shared)
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.channel.close(0, "");
+        state.dispatch_events();
+        state.wake_driver();
+    }
+}
+
 impl State {
     pub(crate) fn uplink(&self) -> Uplink {
         match (self.interactive, self.shares_uplink) {

@@ -2,71 +2,24 @@
 
 mod receive;
 mod send;
+mod state;
 
 use std::any::Any;
-use std::future::poll_fn;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use levada_channel::{Class, StreamError as ChannelError, StreamId};
+use levada_channel::StreamId;
 
 pub use receive::ReceiveHalf;
 pub use send::SendHalf;
 
-use crate::connection::Handle;
-use crate::shared::State;
-use crate::{SessionError, StreamError};
+use crate::StreamError;
+use crate::shared::{Handle, State};
+use state::Core;
 
 /// Both directions of a stream. Dropping it before it is finished resets it.
 pub struct Stream {
     send: SendHalf,
     receive: ReceiveHalf,
-}
-
-struct Core {
-    handle: Arc<Handle>,
-    id: StreamId,
-    interactive: bool,
-    /// See [`Stream::keep`].
-    kept: OnceLock<Box<dyn Any + Send + Sync>>,
-}
-
-/// The code of a reset that a dropped handle sends.
-const DROPPED: u64 = 0;
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        let mut state = self.handle.shared().lock();
-        state.streams -= 1;
-        state.interactive -= usize::from(self.interactive);
-        state.forget(self.id);
-    }
-}
-
-impl Core {
-    fn reset(&self, code: u64) {
-        self.handle.shared().lock().reset(self.id, code);
-    }
-
-    /// See [`SendHalf::closed`]. The future holds no `Core`, so that it does not delay the stream's end.
-    fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
-        let shared = self.handle.shared().clone();
-        let id = self.id;
-        poll_fn(move |cx| shared.lock().poll_stream_closed(id, cx.waker()))
-    }
-
-    fn lost(&self) -> Option<StreamError> {
-        self.handle.shared().lock().close_reason(self.id)
-    }
-
-    /// The channel's error as this crate's, with the cause if the connection has ended.
-    fn error(state: &State, error: ChannelError) -> StreamError {
-        match (error, &state.ended) {
-            (ChannelError::Reset(code), _) => StreamError::Reset(code),
-            (_, Some(ended)) => StreamError::Connection(ended.clone()),
-            (ChannelError::Closed, None) => StreamError::Connection(SessionError::Closed),
-            _ => StreamError::Finished,
-        }
-    }
 }
 
 /// Resets a stream while other tasks use it.
@@ -81,10 +34,7 @@ impl StreamAborter {
 
 impl Stream {
     pub(crate) fn new(handle: Arc<Handle>, state: &mut State, id: StreamId) -> Self {
-        let interactive = state.channel.class(id) == Some(Class::Interactive);
-        state.streams += 1;
-        state.interactive += usize::from(interactive);
-        let core = Arc::new(Core { handle, id, interactive, kept: OnceLock::new() });
+        let core = Arc::new(Core::new(handle, state, id));
         Self { send: SendHalf::new(core.clone()), receive: ReceiveHalf::new(core) }
     }
 

@@ -8,6 +8,7 @@ mod fresh;
 mod given;
 mod giving;
 mod news;
+mod sending;
 mod slots;
 mod taking;
 #[cfg(test)]
@@ -25,11 +26,11 @@ use crate::{Geometry, Output, PeerId};
 use fresh::Fresh;
 pub(crate) use given::Given;
 use news::News;
+use sending::Sending;
 use slots::Slots;
-use taking::{Expected, FROM_ONE};
 
-/// Up to so many chunks, the time of a single one matters: all are compared, news are told faster, and fewer wait for the uplink.
-const FEW: u32 = 64;
+/// The most chunks that are expected from a neighbour that has sent none.
+const FROM_ONE: u32 = 8;
 
 /// Another party with which chunks are exchanged.
 struct Neighbour {
@@ -51,42 +52,11 @@ struct Neighbour {
     answer: Duration,
 }
 
-/// A chunk that was offered.
-struct Sending {
-    index: u32,
-    state: State,
-    /// Its receiver has said meanwhile that it lacks it: what was sent was wrong, or late.
-    is_wanted: bool,
-}
-
-impl Sending {
-    fn is_withdrawn(&self) -> bool {
-        matches!(self.state, State::Withdrawn(_))
-    }
-}
-
-#[derive(Clone, Copy)]
-enum State {
-    /// It waits for an answer.
-    Offered(Offered),
-    /// It has waited for long: it counts as not offered, until the answer comes.
-    Withdrawn(Offered),
-    /// It was accepted, and others leave before it. It takes up a slot.
-    Accepted,
-    /// It is leaving, and takes up a slot. `after`: the number of chunks that had left before it began.
-    Leaving { after: u64 },
-    /// Its receiver is slower than the others: it takes up no slot.
-    Held,
-}
-
-/// When a chunk was offered.
-#[derive(Clone, Copy)]
-struct Offered {
-    at: Duration,
-    /// The number of chunks that had left.
-    after: u64,
-    /// It takes up a slot, until its receiver is found to answer later than others.
-    in_slot: bool,
+/// A chunk that was accepted.
+struct Expected {
+    from: PeerId,
+    since: Duration,
+    until: Duration,
 }
 
 /// The chunks of one party, and those of its neighbours. Time is the duration since any fixed moment.

@@ -10,6 +10,7 @@ mod coordinator;
 mod fetching;
 mod owners;
 mod peer;
+mod pending;
 mod placing;
 mod requests;
 mod serving;

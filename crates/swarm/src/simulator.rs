@@ -1,6 +1,7 @@
 //! A share in one process: the state machines of this crate on a simulated network with its own clock. The same scenario gives the same
 //! result.
 
+mod disruption;
 mod faults;
 mod loss;
 mod network;
@@ -17,10 +18,9 @@ use crate::random::Random;
 use crate::{Output, PeerId, coordinator, peer};
 pub use faults::{Break, Faults, Jump, Partition};
 use faults::{Fault, Paths};
-pub use loss::Recovery;
 use loss::Streams;
 use network::Network;
-pub use scenario::{Outcome, PeerScenario, RoundTrip, Scenario};
+pub use scenario::{Outcome, PeerScenario, Recovery, RoundTrip, Scenario};
 
 /// The time until a peer gives up connecting to one that does not answer.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);

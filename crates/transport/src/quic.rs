@@ -14,12 +14,14 @@
 //! Handshakes are bounded in number, in all and for each source, and in time. [`QuicOptions`] has the numbers.
 
 mod admission;
+mod bind;
 mod config;
 mod congestion;
 mod endpoint;
 mod socket;
 mod stream;
 
+pub use bind::bind;
 pub use config::{ALPN, Congestion, QuicOptions};
 pub use endpoint::{Endpoint, QuicListener};
 pub use stream::Quic;

@@ -39,8 +39,7 @@ impl Close {
     pub const PROTOCOL: u64 = 1;
     /// The other side exceeded a limit of the protocol.
     pub const FLOOD: u64 = 2;
-    /// No version of the protocol in common.
+    /// No version of the protocol in common. The layers above define the codes from
+    /// [`levada_core::wire::FIRST_CLOSE_CODE`].
     pub const VERSION: u64 = 3;
-    /// The first code that the layers above may define.
-    pub const APPLICATION: u64 = 16;
 }

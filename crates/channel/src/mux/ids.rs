@@ -1,6 +1,17 @@
 //! Stream numbers: the client's are odd from 1, the server's even from 2, each without a gap.
 
+use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
+
+/// One stream of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StreamId(pub(super) u64);
+
+impl fmt::Display for StreamId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
 
 /// The state of a stream number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use age::secrecy::SecretString;
 use age::{DecryptError, Decryptor, scrypt};
 use levada_catalogue::store::embedded::{BLOBS, DATABASE};
-use levada_node::restore::{CATALOGUE, CONFIG};
+use levada_home::backup::{CATALOGUE, CONFIG};
 use serde::Deserialize;
 
 use super::{FILES, FORMAT, MANIFEST, Manifest};

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::exchange::{QuestionError, Registration, Reply};
-use levada_client::home::Home;
-use levada_client::known::Known;
+use levada_home::Home;
+use levada_home::known::Known;
 use levada_client::{Client, ClientError, Running};
 use levada_core::SystemRandom;
 use levada_core::wire::{

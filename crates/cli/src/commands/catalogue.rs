@@ -10,6 +10,7 @@ mod import;
 mod list;
 mod log;
 mod maintenance;
+mod own_store;
 mod nodes;
 mod object;
 mod publish;

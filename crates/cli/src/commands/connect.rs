@@ -5,7 +5,7 @@ use crate::failure::Outcome;
 use crate::{attach, capability_text};
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 
 /// Start the session of a capability and attach to it
 ///

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_services::forward::Address;
 use levada_services::forward::client::{
     ForwardError, Plan, Reconnector, Report, Reporter, Right, Stop, Words, listen_address,

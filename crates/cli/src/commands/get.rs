@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Ticket};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, ClientError};
 use levada_core::{Random, SystemRandom};
-use levada_node::config::parse_duration;
-use levada_node::peer_network::{self, Listen};
+use levada_core::parse_duration;
+use levada_services::swarm::peer_network::{self, Listen};
 use levada_services::swarm::{JoinError, join_first, join_over_udp};
 use levada_session::Connection;
 use levada_swarm::content::{ContentError, PartialFile, printable};

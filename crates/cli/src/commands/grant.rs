@@ -7,9 +7,9 @@ use crate::{capability_text, output};
 use clap::Args;
 use levada_capability::{Narrowing, Rights};
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::{Clock, SystemClock};
-use levada_node::config::parse_duration;
+use levada_core::parse_duration;
 use std::time::Duration;
 
 /// Pass a capability on to another identity, with the same rights or fewer; works offline

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, ClientError, Target};
 use levada_contexts::Context;
 use levada_core::wire::Middlebox;

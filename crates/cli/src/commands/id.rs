@@ -6,7 +6,7 @@ mod rotate;
 use crate::failure::Outcome;
 use crate::output;
 use clap::{Args, Subcommand};
-use levada_client::home::Home;
+use levada_home::Home;
 use serde_json::json;
 
 /// Print this identity; it is generated on first use

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::names::Names;
 use crate::output::{note, plain};
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, Running};
 use levada_core::{Backoff, Framing};
 use levada_session::Class;

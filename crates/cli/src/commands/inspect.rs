@@ -5,9 +5,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
-use levada_client::address;
+use levada_home::address;
 use levada_core::{Params, decode_list};
-use levada_node::config::format_duration;
+use levada_core::format_duration;
 use serde_json::{Value, json};
 use std::time::Duration;
 

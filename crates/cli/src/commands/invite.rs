@@ -4,10 +4,10 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::nickname;
 use crate::output;
 use clap::Args;
-use levada_client::address::advertised;
-use levada_client::home::Home;
-use levada_node::config::{format_duration, parse_duration};
-use levada_node::control::{self, Request};
+use levada_home::address::advertised;
+use levada_home::Home;
+use levada_core::{format_duration, parse_duration};
+use levada_client::control::{self, Request};
 use serde_json::Value;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Narrowing, Rights};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, ClientError, RequestSpec};
 use levada_core::{
     Clock, Framing, Identity, Params, Random, SecretKey, SystemClock, SystemRandom, UnixTime,

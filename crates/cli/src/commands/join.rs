@@ -5,7 +5,7 @@ use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::Invitation;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, Joined, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_contexts::{ContextError, PathError};
 use levada_core::Identity;
 use levada_services::middlebox::{

@@ -5,9 +5,9 @@ use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
 use levada_client::Target;
-use levada_client::address::shown;
-use levada_client::home::Home;
-use levada_client::known::{Known, PinError, RenameError};
+use levada_home::address::shown;
+use levada_home::Home;
+use levada_home::known::{Known, PinError, RenameError};
 use levada_core::{Clock, Identity, SystemClock};
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ fn list(known: &Known, json: bool) -> Outcome {
         output::note("no name is pinned here yet: `levada ls` shows the nodes of this network");
         return Ok(0);
     }
-    let row = |pin: &levada_client::known::Pin| {
+    let row = |pin: &levada_home::known::Pin| {
         let addresses: Vec<String> = pin.addresses.iter().map(|one| plain(shown(one))).collect();
         let time = output::time(pin.added);
         vec![plain(&pin.name), pin.identity.to_string(), time, addresses.join(", ")]

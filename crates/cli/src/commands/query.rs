@@ -6,7 +6,7 @@ use crate::output::{self, plain};
 use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::Identity;
 use levada_core::wire::{Middlebox, Service};
 use serde_json::{Value, json};

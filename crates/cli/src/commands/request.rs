@@ -7,10 +7,10 @@ use crate::output;
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, RequestSpec};
 use levada_core::{Clock, Framing, SystemClock};
-use levada_node::config::parse_duration;
+use levada_core::parse_duration;
 use std::time::Duration;
 
 /// Request a session with fixed parameters; prints a capability

@@ -6,10 +6,10 @@ use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
-use levada_client::known::Known;
+use levada_home::Home;
+use levada_home::known::Known;
 use levada_core::{Identity, check_name};
-use levada_node::control::{self, Request};
+use levada_client::control::{self, Request};
 use serde_json::Value;
 
 /// Revoke a capability and all capabilities derived from it; running sessions end within a second

@@ -6,7 +6,7 @@ use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, RequestSpec};
 use levada_core::Framing;
 

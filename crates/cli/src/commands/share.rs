@@ -5,11 +5,12 @@ use crate::failure::{Failure, Outcome, USAGE};
 use crate::output::plain;
 use crate::{log, output};
 use clap::{Args, ValueEnum};
-use levada_client::address::advertised;
-use levada_client::home::Home;
+use levada_home::address::advertised;
+use levada_home::Home;
 use levada_core::{Clock, SystemClock, parse_size};
-use levada_node::config::{Config, LogFormat, format_duration, parse_duration};
-use levada_node::control::{
+use levada_config::{Config, LogFormat};
+use levada_core::{format_duration, parse_duration};
+use levada_client::control::{
     self, ByUdp, ControlError, ListingSettings, MediatedSettings, Paths, Request, ShareRequest,
     ShareSettings,
 };
@@ -191,7 +192,7 @@ async fn with_node(
         let record = store.shares()?.into_iter().find(|one| one.id == share);
         store.stop_share(share, &home.key()?.identity(), now)?;
         if let Some(record) = record {
-            control::forget_hashes(home, &record, &store.shares()?);
+            levada_node::forget_hashes(home, &record, &store.shares()?);
         }
     }
     Ok(0)

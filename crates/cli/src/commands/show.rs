@@ -15,7 +15,7 @@ use crate::service_target::ServiceTarget;
 use clap::Args;
 use follow::{Follow, Mode};
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::check_name;
 use levada_services::desktop::show::{
     DISPLAY, Entry, ProgramSpec, Registry, Request, Right, State,

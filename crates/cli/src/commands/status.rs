@@ -3,10 +3,10 @@
 use crate::failure::Outcome;
 use crate::output::{self, plain};
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::UnixTime;
-use levada_node::config::format_duration;
-use levada_node::control::{self, Request};
+use levada_core::format_duration;
+use levada_client::control::{self, Request};
 use serde_json::Value;
 use std::time::Duration;
 

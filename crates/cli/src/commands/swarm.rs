@@ -4,10 +4,9 @@ use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
 use levada_capability::Ticket;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::UnixTime;
-use levada_node::control::{self, Request};
-use levada_node::store::ticket_id;
+use levada_client::control::{self, Request};
 use serde_json::Value;
 
 /// Show the shares of this home's node, stop them, and revoke their tickets
@@ -189,7 +188,7 @@ fn ended(answer: Value, json: bool, text: &str) -> Outcome {
 /// The id of a ticket: of its text, or given in at least 8 hexadecimal digits.
 fn id_of(text: &str) -> Result<String, Failure> {
     if text.starts_with("lvtkt1") {
-        return Ok(ticket_id(&Ticket::hash(Ticket::from_text(text)?.secret())));
+        return Ok(Ticket::id(&Ticket::hash(Ticket::from_text(text)?.secret())));
     }
     let is_hex = text.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f'));
     if is_hex && (8..=16).contains(&text.len()) {

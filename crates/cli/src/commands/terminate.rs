@@ -4,7 +4,7 @@ use crate::failure::Outcome;
 use crate::{capability_text, output};
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 
 /// End the session of a capability permanently, whether it was started or not
 #[derive(Debug, Args)]

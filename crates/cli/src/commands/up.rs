@@ -4,14 +4,14 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::{IdentityOrName, identities, identities_in};
 use crate::log;
 use clap::Args;
-use levada_client::address::advertised;
-use levada_client::home::Home;
-use levada_core::{Identity, shell_word};
+use levada_home::address::advertised;
+use levada_home::Home;
+use levada_core::{Identity, check_name, shell_word};
 use levada_node::check::{self, Names, State};
-use levada_node::config::{Config, TlsFiles, check_name};
-use levada_node::control::{self, ControlError, Request};
+use levada_config::{Config, TlsFiles};
+use levada_client::control::{self, ControlError, Request};
 use levada_node::running::{self, Announcement};
-use levada_node::{Overrides, ports};
+use levada_node::{Overrides, UpError, ports};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -202,4 +202,10 @@ fn command_to_type() -> String {
 
 fn name(text: &str) -> Result<String, String> {
     check_name(text).map(|()| text.to_owned())
+}
+
+impl From<UpError> for Failure {
+    fn from(error: UpError) -> Self {
+        Self::local(error)
+    }
 }

@@ -198,7 +198,7 @@ async fn only_readers_of_a_package_are_admitted_and_only_themselves() {
     super::publish(&home, "hyperty/acme.short@1.0.0", &[]).ok();
     node.welcome(&alice, "hub");
     let client =
-        |home: &Home| Client::new(&levada_client::home::Home::at(home.path()).unwrap()).unwrap();
+        |home: &Home| Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap();
     let alice = client(&alice);
     let bob = client(&bob);
     let hub = alice.resolve("hub", |_| Verdict::Unasked).await.unwrap();

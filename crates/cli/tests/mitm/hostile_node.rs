@@ -49,7 +49,7 @@ fn services(name: &str) -> Body {
 
 /// Listens with the key of `home`: `IDENTITY@HOST:PORT`.
 async fn listen(home: &Home) -> String {
-    let key = Arc::new(levada_client::home::Home::at(home.path()).unwrap().key().unwrap());
+    let key = Arc::new(levada_home::Home::at(home.path()).unwrap().key().unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = format!("{}@{}", key.identity(), listener.local_addr().unwrap());
     tokio::spawn(async move {

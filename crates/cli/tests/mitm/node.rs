@@ -31,7 +31,7 @@ pub struct Session {
 impl Mediator {
     /// Listens with the key of `home`.
     pub async fn new(home: &Home) -> Self {
-        let key = levada_client::home::Home::at(home.path()).unwrap().key().unwrap();
+        let key = levada_home::Home::at(home.path()).unwrap().key().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let place = format!("{}@{address}/capability", key.identity());

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::remember::remember_address;
 use super::{Client, ClientError, Target};
-use crate::address;
+use levada_home::address;
 
 /// How long one address may take to accept a connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);

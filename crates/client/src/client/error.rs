@@ -5,15 +5,10 @@ use std::fmt::Display;
 use levada_capability::{CapabilityError, GrantError};
 use levada_core::wire::{Reason, Refusal};
 use levada_database::DatabaseError as StoreError;
-use levada_session::{ChannelError, Close, SessionError, StreamError};
+use levada_session::{ChannelError, SessionError, StreamError};
 use thiserror::Error;
 
-use crate::known::{FollowError, NameError, PinError, RenameError};
-
-/// The close code for this reason. The codes below [`Close::APPLICATION`] are the channel's.
-pub fn close_code(reason: Reason) -> u64 {
-    Close::APPLICATION + reason as u64
-}
+use levada_home::known::{FollowError, NameError, PinError, RenameError};
 
 /// Why an operation at another node did not succeed.
 #[derive(Debug, Error)]
@@ -121,7 +116,7 @@ impl From<SessionError> for ClientError {
             SessionError::WrongPeer { .. } => {
                 Self::OtherKey(format!("{error}; nothing was sent to it"))
             }
-            SessionError::ClosedByPeer { code, reason } if code == close_code(Reason::Denied) => {
+            SessionError::ClosedByPeer { code, reason } if code == Reason::Denied.close_code() => {
                 Self::Denied(reason)
             }
             SessionError::ClosedByPeer { reason, .. } if !reason.is_empty() => {

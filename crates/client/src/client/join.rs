@@ -8,7 +8,7 @@ use levada_core::{Framing, Identity, MAX_NAME, UnixTime, check_name};
 use super::operations::{call, check_service_name, unexpected};
 use super::resolve::merged;
 use super::{Client, ClientError, Joined, Target};
-use crate::known::Known;
+use levada_home::known::Known;
 
 impl Client {
     /// Joins the node of the invitation, and pins it under `name`, or else under the name that the node has chosen.

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::resolve::{merged, texts};
 use super::{Client, ClientError, Target};
-use crate::address::shown;
-use crate::known::{Known, Pin};
+use levada_home::address::shown;
+use levada_home::known::{Known, Pin};
 
 /// The time for all queries, which is below the two seconds that [`Client::list`] promises.
 const QUERY_TIME: Duration = Duration::from_millis(1850);

@@ -12,8 +12,8 @@ use levada_transport::quic::Endpoint;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::address;
-use crate::known::SeenCapability;
+use levada_home::address;
+use levada_home::known::SeenCapability;
 
 use super::remember::{remember_capability, remember_version};
 use super::resolve::target_at;
@@ -319,24 +319,6 @@ pub(super) fn wire_request(spec: &RequestSpec) -> wire::Request {
     }
 }
 
-/// The name of an operation in logs and metrics.
-pub fn operation_name(operation: &Operation) -> &'static str {
-    match operation {
-        Operation::Query(_) => "query",
-        Operation::Request(_) => "request",
-        Operation::Connect(_) => "connect",
-        Operation::Terminate(_) => "terminate",
-        Operation::Revoke(_) => "revoke",
-        Operation::Join(_) => "join",
-        Operation::Succession(_) => "succession",
-        Operation::Successor(_) => "successor",
-        Operation::Attach(_) => "attach",
-        Operation::Start(_) => "start",
-        Operation::Requested(_) => "requested",
-        Operation::Exchange(_) => "exchange",
-    }
-}
-
 /// A session with a terminal is interactive; all others are bulk.
 pub(super) fn class_of(params: &Params) -> Class {
     if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
@@ -401,7 +383,7 @@ pub(super) async fn answer_to(
     stream: &mut Stream,
     operation: Operation,
 ) -> Result<Answer, ClientError> {
-    tracing::debug!(operation = operation_name(&operation), "sending an operation");
+    tracing::debug!(operation = operation.name(), "sending an operation");
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
     let received = timeout(ANSWER_TIMEOUT, stream.receive(wire::MAX_MESSAGE))

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::operations::{unexpected, wire_request};
 use super::{Client, ClientError, RequestSpec, Target};
-use crate::address;
+use levada_home::address;
 
 /// How long one address may take to accept a TCP connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use levada_capability::Capability;
 use levada_core::{Identity, UnixTime};
 
 use super::{Client, ClientError};
-use crate::known::{Known, SeenCapability};
+use levada_home::known::{Known, SeenCapability};
 
 impl Client {
     /// Stores in known.db, for `id rotate`, that the capability exists, without its secret. An error of the database is

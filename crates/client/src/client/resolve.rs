@@ -8,15 +8,15 @@ use levada_core::{Framing, Identity, check_name};
 use levada_discovery::{Neighbour, Targets, browse};
 
 use super::{Client, ClientError};
-use crate::address;
-use crate::known::{MOST_ADDRESSES, Pin, PinError};
+use levada_home::address;
+use levada_home::known::{MOST_ADDRESSES, Pin, PinError};
 
 /// A node to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The key that it must prove.
     pub identity: Identity,
-    /// Its possible addresses, in the form of [`crate::address`]: hints only.
+    /// Its possible addresses, in the form of [`levada_home::address`]: hints only.
     pub addresses: Vec<String>,
 }
 

@@ -11,7 +11,7 @@ use levada_session::Connection;
 use super::dial::dial;
 use super::operations::{call, unexpected};
 use super::{Client, ClientError, Target};
-use crate::known::MAX_CHAIN;
+use levada_home::known::MAX_CHAIN;
 
 impl Client {
     /// Connects to a node and announces the old keys of this home that the present key succeeds. Returns the texts of its

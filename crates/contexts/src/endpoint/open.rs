@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::PathEvent;
+use super::event::PathEvent;
 use crate::client::Bound;
 use crate::flow::MAX_REQUESTS;
 use crate::frame;
@@ -34,7 +34,7 @@ pub(super) struct Open {
     pub(super) unanswered: usize,
 }
 
-/// Whose READY a client waits for.
+/// The party whose READY a client waits for.
 #[derive(Clone, Copy)]
 pub(super) enum Ready {
     Server,
@@ -42,6 +42,25 @@ pub(super) enum Ready {
 }
 
 impl Open {
+    /// `unstarted` are the tickets at a server, and none at a client.
+    pub(super) fn new(bound: Bound, sends: Direction, unstarted: Option<Vec<u8>>) -> Self {
+        let sender = Sender::new(bound.keys.clone(), sends);
+        let receiver = Receiver::new(bound.keys.clone(), sends.reverse());
+        Self {
+            bound,
+            sender,
+            receiver,
+            ready: (sends == Direction::ToServer).then_some(Ready::Server),
+            unstarted,
+            refused: false,
+            received: VecDeque::new(),
+            held: 0,
+            closed: false,
+            requests: VecDeque::new(),
+            unanswered: 0,
+        }
+    }
+
     /// READY comes from the server first, then from the middlebox next to it, and so on.
     pub(super) fn receive_ready(&mut self, whole: &[u8]) -> Result<(), ContextError> {
         let body = messages::split(whole)?.1;

@@ -4,15 +4,18 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 use levada_core::label::derive;
 use zeroize::Zeroizing;
 
-use super::Meta;
 use crate::ContextError;
 use crate::schedule::{Secret, Tag};
 use levada_channel::Error;
+use levada_channel::parts::HEADER;
 
 /// Records of one epoch, as a power of two; few in tests, so that they pass many.
 const EPOCH: u32 = if cfg!(test) { 4 } else { 20 };
 /// The most records of one origin in an epoch.
 const MAX_PER_EPOCH: u64 = 1 << 23;
+
+/// Header 5 ‖ n 8 ‖ g 8 ‖ q 8: the additional data of the cipher.
+pub(crate) type Meta = [u8; HEADER + 24];
 
 /// The cipher of one context in one direction. Its keys change every 2^20 slots of the context, for all parties at the same
 /// record, without a message; each origin has its own.
@@ -124,7 +127,6 @@ impl OriginKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_channel::parts::HEADER;
 
     #[test]
     fn keys_change_with_the_epoch_and_differ_by_origin() {

@@ -2,7 +2,8 @@
 
 use levada_core::Digest;
 
-use super::{ContextKeys, Secret};
+use super::context::ContextKeys;
+use super::secret::Secret;
 use crate::path::{Path, Right};
 
 /// The classes of a path's contexts: contexts with the same row of rights share keys.

@@ -2,7 +2,8 @@
 
 use levada_core::{Digest, label::derive};
 
-use super::{Direction, Secret, Tag};
+use super::direction::Direction;
+use super::secret::{Secret, Tag};
 use crate::path::ResumeId;
 
 /// What one middlebox has, and the endpoints too: a_i both, z_i the server only.

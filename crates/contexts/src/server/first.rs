@@ -2,7 +2,7 @@
 
 use levada_core::{Digest, Identity, sha256};
 
-use super::ServerPaths;
+use super::paths::ServerPaths;
 use crate::frame::Fields;
 use crate::messages::{self, Hello, HelloProof};
 use crate::path::{Path, ResumeId};

@@ -1,22 +1,47 @@
-//! The server's flight: TLS, ECHO, the shares, SBIND.
+//! The server's flight (TLS, ECHO, the shares, SBIND), and what is kept after it.
 
 use std::sync::Arc;
 
 use levada_core::{Digest, Hasher, Random, SystemRandom, label, label::derive, sha256};
 
 use super::first::First;
-use super::{Second, ServerPaths};
+use super::paths::ServerPaths;
 use crate::ContextError;
-use crate::client::is_aes;
+use crate::client::{Bound, is_aes};
 use crate::frame;
 use crate::messages::{self, Bind, BindProof, Hello, Share};
 use crate::path;
-use crate::schedule::{self, Classes, EndpointKeys, EndpointSecret, HopSecrets, Secret};
-use crate::tail::put_records;
+use crate::schedule::{self, Classes, Direction, EndpointKeys, EndpointSecret, HopSecrets, Secret};
+use crate::tail::{Tail, put_records};
 use crate::tickets::OneSession;
 use levada_channel::Error;
 use levada_channel::parts::Capture;
 use levada_channel::parts::Handshake;
+
+/// The state of the handshake after the server's flight.
+pub(super) struct Second {
+    pub(super) tls: Handshake,
+    pub(super) keys: Arc<EndpointKeys>,
+    /// The tickets that rustls has written.
+    pub(super) held: Vec<u8>,
+}
+
+impl Second {
+    /// Verifies READY of a hop; 0 is the client's.
+    pub(super) fn verify_ready(&self, hop: u8, body: &[u8]) -> Result<(), ContextError> {
+        let expected = self.keys.ready(hop, Direction::ToServer);
+        messages::check_ready(hop, body, expected.as_ref().map(|tag| &tag[..]))
+    }
+
+    /// Ends the handshake. Appends the TLS records of the tickets to `tickets`.
+    pub(super) fn finish(self, tickets: &mut Vec<u8>) -> Result<Bound, ContextError> {
+        put_records(tickets, &self.held, false)?;
+        let exporter = self.tls.exporter()?;
+        let peer = self.tls.peer()?;
+        let resumed = self.tls.is_resumed();
+        Ok(Bound { keys: self.keys, peer, resumed, exporter, tail: Tail::new(self.tls) })
+    }
+}
 
 /// Sends the server's flight: TLS, ECHO, the shares, SBIND.
 pub(super) fn respond(

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
 use levada_core::wire::catalogue::{Cause, Detail};
-use levada_core::{Identity, check_name, sha256, wire};
+use levada_core::sha256;
 use levada_service::Description;
+use levada_services::catalogue::descriptor::{
+    Parameter, ServiceDescriptor, is_signed_by, object_name,
+};
 use levada_services::catalogue::{
     CatalogueClient, CatalogueError, Item, Principal, Rights, of_bytes, of_stream, serve,
 };
-use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
 use super::nodes::{Failures, in_random_order};
@@ -24,44 +26,6 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// The delay before the next attempt to publish in catalogues where it failed.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The descriptor of a service. The object's name is the node's identity, a dot, and the service's name, so that a right to
-/// publish can be limited to one node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ServiceDescriptor {
-    /// The service's name on its node.
-    #[serde(rename = "objectName")]
-    pub name: String,
-    /// The node's identity.
-    pub node: String,
-    /// The node's name.
-    pub node_name: String,
-    /// The node's addresses.
-    pub addresses: Vec<String>,
-    /// The type of the service.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The category of the service.
-    pub category: String,
-    /// The version of the service's own protocol and behaviour.
-    pub version: String,
-    /// Its location: free text, may be empty.
-    pub location: String,
-    /// Its parameters.
-    pub parameters: Vec<Parameter>,
-    /// The allowed framings; the first is the default.
-    pub framings: Vec<String>,
-}
-
-/// A parameter of a service.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parameter {
-    /// Its key.
-    pub key: String,
-    /// Its meaning.
-    pub meaning: String,
-}
-
 /// The node's addresses without loopback: they mean another machine to each reader of a catalogue, and their tag would change
 /// the published object with each boot.
 fn public_addresses(node: &Node) -> Vec<String> {
@@ -70,66 +34,24 @@ fn public_addresses(node: &Node) -> Vec<String> {
     addresses
 }
 
-impl ServiceDescriptor {
-    fn new(node: &Node, service: &Description) -> Self {
-        let parameter = |(key, meaning): &(String, String)| Parameter {
-            key: key.clone(),
-            meaning: meaning.clone(),
-        };
-        Self {
-            name: service.name.clone(),
-            node: node.identity().to_string(),
-            node_name: node.name.clone(),
-            addresses: public_addresses(node),
-            kind: service.kind.clone(),
-            category: service.category.clone(),
-            version: service.version.clone(),
-            location: service.location.clone(),
-            parameters: service.parameters.iter().map(parameter).collect(),
-            framings: service.framings.iter().map(ToString::to_string).collect(),
-        }
+/// The descriptor of a service of this node.
+fn descriptor(node: &Node, service: &Description) -> ServiceDescriptor {
+    let parameter = |(key, meaning): &(String, String)| Parameter {
+        key: key.clone(),
+        meaning: meaning.clone(),
+    };
+    ServiceDescriptor {
+        name: service.name.clone(),
+        node: node.identity().to_string(),
+        node_name: node.name.clone(),
+        addresses: public_addresses(node),
+        kind: service.kind.clone(),
+        category: service.category.clone(),
+        version: service.version.clone(),
+        location: service.location.clone(),
+        parameters: service.parameters.iter().map(parameter).collect(),
+        framings: service.framings.iter().map(ToString::to_string).collect(),
     }
-
-    /// The description that the node itself would return to a query.
-    pub fn service(&self) -> wire::Service {
-        let parameter = |one: &Parameter| wire::Parameter {
-            key: one.key.clone(),
-            meaning: one.meaning.clone(),
-        };
-        wire::Service {
-            name: self.name.clone(),
-            category: self.category.clone(),
-            r#type: self.kind.clone(),
-            version: self.version.clone(),
-            location: self.location.clone(),
-            parameters: self.parameters.iter().map(parameter).collect(),
-            framings: self.framings.clone(),
-            // They are shown by the node itself.
-            middleboxes: Vec::new(),
-        }
-    }
-}
-
-/// The node and the descriptor of a published object of type `service`. `None` unless the node itself has published it: its
-/// signature must be valid, and the object's name must match.
-pub fn service_of(published: &Published) -> Option<(Identity, ServiceDescriptor)> {
-    let found: ServiceDescriptor = serde_json::from_slice(&published.descriptor).ok()?;
-    let node: Identity = found.node.parse().ok()?;
-    // The same rules as for the answers of a node: a signature does not make a name valid.
-    check_name(&found.node_name).and(check_name(&found.kind)).ok()?;
-    let name_matches = published.key.kind == Kind::Service
-        && published.key.name.as_str() == name(&node, &found.name);
-    if name_matches && is_signed_by(&node, published) { Some((node, found)) } else { None }
-}
-
-fn is_signed_by(node: &Identity, published: &Published) -> bool {
-    let digest = published.signed_digest();
-    let mut own = published.signatures.iter().filter(|one| one.identity == *node);
-    own.any(|one| one.verify(&digest).is_ok())
-}
-
-fn name(node: &Identity, service: &str) -> String {
-    format!("{node}.{service}")
 }
 
 /// Publishes the node's services in its own catalogue, and withdraws those that it no longer has. A failure is logged, and
@@ -233,10 +155,10 @@ async fn publish_one(
     service: &Description,
     priority: Priority,
 ) -> Result<(), CatalogueError> {
-    let Ok(name) = name(&node.identity(), &service.name).parse() else { return Ok(()) };
+    let Ok(name) = object_name(&node.identity(), &service.name).parse() else { return Ok(()) };
     let key = Key { kind: Kind::Service, name };
     // Strings and lists of strings: this cannot fail.
-    let descriptor = serde_json::to_vec(&ServiceDescriptor::new(node, service)).unwrap_or_default();
+    let descriptor = serde_json::to_vec(&descriptor(node, service)).unwrap_or_default();
     let versions = versions(catalogue, &key).await?;
     let shown = versions.iter().rev().find(|one| !one.yanked);
     let is_ours = |shown: &Published| {
@@ -310,53 +232,6 @@ async fn withdraw(node: &Node, catalogue: &mut CatalogueClient) -> Result<(), Ca
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_core::{SecretKey, SystemRandom, UnixTime};
-
-    fn descriptor(node: &Identity) -> ServiceDescriptor {
-        ServiceDescriptor {
-            name: "echo".into(),
-            node: node.to_string(),
-            node_name: "well".into(),
-            addresses: vec!["192.0.2.1:5382".into()],
-            kind: "echo".into(),
-            category: "test".into(),
-            version: "1.0.0".into(),
-            location: String::new(),
-            parameters: Vec::new(),
-            framings: vec!["auto".into()],
-        }
-    }
-
-    fn draft(name: &str, about: &ServiceDescriptor) -> Draft {
-        Draft {
-            key: Key { kind: Kind::Service, name: name.parse().unwrap() },
-            version: Version::new(1, 0, 0),
-            descriptor: serde_json::to_vec(about).unwrap(),
-            package: None,
-            signatures: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn a_service_descriptor_needs_the_signature_of_its_node() {
-        let [key, other] = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());
-        let about = descriptor(&key.identity());
-        let right = name(&key.identity(), "echo");
-        let read = |name: &str, signer: &SecretKey| {
-            let mut draft = draft(name, &about);
-            draft.sign(signer);
-            service_of(&Published::new(&draft, None, UnixTime(1), 1))
-        };
-        assert_eq!(read(&right, &key), Some((key.identity(), about.clone())));
-        assert_eq!(read(&right, &other), None);
-        assert_eq!(read("echo", &key), None);
-        let mut invalid =
-            draft(&right, &ServiceDescriptor { node_name: "\x1b[2J".into(), ..about.clone() });
-        invalid.sign(&key);
-        assert_eq!(service_of(&Published::new(&invalid, None, UnixTime(1), 1)), None);
-        let text = String::from_utf8(draft(&right, &about).descriptor).unwrap();
-        assert!(text.contains(r#""objectName":"echo""#) && text.contains("nodeName"), "{text}");
-    }
 
     #[test]
     fn every_publication_has_a_new_version() {

@@ -6,15 +6,17 @@ use std::{fs, io};
 
 use levada_catalogue::store::StoreError as CatalogueError;
 use levada_catalogue::store::embedded::Examined as ExaminedCatalogue;
-use levada_client::home::{Held, Home};
+use levada_home::{Held, Home};
 use levada_database::file;
 
-use crate::config::Config;
+use levada_config::Config;
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::ports::{Port, overlap, repeated, wanted};
 use crate::store::{Examined, Store, StoreError};
 use crate::{catalogue as node_catalogue, restore, rotate};
+
+use super::configuration::check;
 
 /// The state of the node of a home.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +60,7 @@ fn configured(
     overrides: &Overrides,
     state: State<'_>,
 ) -> Result<Vec<String>, UpError> {
-    let missing = super::check(home, config, overrides)?;
+    let missing = check(home, config, overrides)?;
     let mut notes: Vec<String> = missing.iter().map(ToString::to_string).collect();
     if let State::Absent = state {
         if home.existing_key().map_err(UpError::of)?.is_none() {

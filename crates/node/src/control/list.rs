@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use levada_client::known::Known;
+use levada_client::control::Reply;
+use levada_home::known::Known;
 use levada_core::Identity;
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::granted::{GrantedHop, GrantedPath, right_text};
 use crate::node::Node;
 use crate::store::{AuditEntry, SessionFilter, SessionSummary};
 
-use super::reply::{Reply, refused};
+use super::reply::refused;
 
 /// The newest sessions, with what runs of them.
 pub(super) async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {

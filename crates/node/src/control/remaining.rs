@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use levada_client::control::Reply;
 use levada_core::Identity;
 use serde_json::{Value, json};
 
 use super::list::names;
-use super::reply::{Reply, on_store};
+use super::reply::on_store;
 use crate::live::Run;
 use crate::node::Node;
 use crate::store::Remaining;

@@ -2,21 +2,12 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use levada_client::control::Reply;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 
 use crate::node::Node;
 use crate::store::{Store, StoreError};
-
-/// A reply on the socket.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Reply {
-    Ok(Value),
-    Error { exit_code: u8, text: String },
-}
 
 /// Sends a reply.
 pub(super) async fn send(write: &mut OwnedWriteHalf, reply: &Reply) -> std::io::Result<()> {

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use levada_core::Identity;
 use levada_core::wire::Reason;
+use levada_client::control::Reply;
 use serde_json::{Value, json};
 
 use super::remaining::remaining;
-use super::reply::{Reply, on_store, refused};
+use super::reply::{on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
 use levada_client::ClientError;
-use levada_client::known::Known;
+use levada_home::known::Known;
 
 /// The minimum length of a prefix of an identity, in characters: the length that the tables print.
 const MIN_IDENTITY: usize = 10;

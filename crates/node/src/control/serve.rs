@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use levada_capability::{Invitation, SessionId};
 use levada_catalogue::model::digest_text;
+use levada_client::control::{ProvideRequest, Reply, Request};
 use levada_core::{Identity, SystemRandom, check_name};
 use levada_services::catalogue::{CatalogueHandle, Principal, of_bytes};
 use serde_json::{Value, json};
@@ -17,17 +18,15 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
 use crate::error::UpError;
-use crate::listen::reachable_addresses;
 use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
-use crate::providing::ProvideRequest;
 use crate::rotate::rotate;
 use crate::store::{DiskState, StoreError};
-use levada_client::address::advertised;
-use levada_client::home::Home;
+use levada_home::address::{self, advertised};
+use levada_home::Home;
 
-use super::reply::{Reply, on_store, refused, send};
-use super::{Request, list, revoke, share};
+use super::reply::{on_store, refused, send};
+use super::{list, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -196,7 +195,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "uptime_seconds": node.started.elapsed().as_secs(),
         "listening": node.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "advertised": node.advertise,
-        "addresses": reachable_addresses(&node.listening),
+        "addresses": address::reachable(&node.listening),
         "http": node.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
         "forwards": node.forwards.describe(),

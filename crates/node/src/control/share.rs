@@ -6,47 +6,26 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use levada_capability::{SessionId, Ticket, TicketTerms};
-use levada_client::address::advertised;
+use levada_home::address::advertised;
+use levada_client::control::{Paths, Reply, ShareRequest, ShareSettings};
 use levada_core::wire::Reason;
 use levada_core::{Digest, Identity, SystemRandom};
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{Source, check_name};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::OwnedWriteHalf;
 
 use crate::node::Node;
-use crate::paths::Paths;
-use crate::shares::{self, ShareSettings};
+use crate::shares;
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
-use crate::store::{TicketSummary, ticket_id};
+use crate::store::TicketSummary;
 
 use super::list::names;
-use super::reply::{Reply, on_store, refused, send};
+use super::reply::{on_store, refused, send};
 
 /// The most links that an answer names.
 const MAX_SHOWN: usize = 20;
-
-/// A request to share files.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ShareRequest {
-    /// Absolute paths of files and folders.
-    pub paths: Paths,
-    /// How they are served.
-    pub settings: ShareSettings,
-    /// Seconds until the ticket expires.
-    pub expires_secs: u64,
-    /// How many identities may exchange the ticket.
-    pub peers: u32,
-    /// The only identity that may exchange it, or its name here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<String>,
-    /// Addresses for the ticket, which precede the node's own.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<String>,
-}
 
 /// Shares files, and issues a ticket. If the same is shared already, it gets a further ticket.
 pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value, Reply> {
@@ -102,7 +81,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
             "share": share,
             "is_new": is_new,
             "ticket": ticket.to_text().as_str(),
-            "ticket_id": ticket_id(&hash),
+            "ticket_id": Ticket::id(&hash),
             "length": terms.length,
             "expires": expires.0,
             "left_out": left_out,
@@ -254,7 +233,7 @@ fn ticket_with_prefix(store: &Store, prefix: &str) -> Result<Option<Digest>, Sto
     let mut found = Vec::new();
     for share in store.shares()? {
         let tickets = store.tickets(share.id)?.into_iter().map(|ticket| ticket.hash);
-        found.extend(tickets.filter(|hash| ticket_id(hash).starts_with(prefix)));
+        found.extend(tickets.filter(|hash| Ticket::id(hash).starts_with(prefix)));
     }
     Ok(if let [only] = found[..] { Some(only) } else { None })
 }
@@ -267,7 +246,7 @@ async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
 /// Reads the files once.
 async fn open(paths: &[PathBuf], settings: &ShareSettings) -> Result<Source, Reply> {
     let chunk = ChunkSize::new(settings.chunk).map_err(|error| refused(2, &error))?;
-    let opened = shares::open(paths.to_vec(), settings.listing(), chunk, None).await;
+    let opened = shares::open(paths.to_vec(), shares::listing(settings), chunk, None).await;
     opened.map_err(|error| refused(120, &error))
 }
 
@@ -312,7 +291,7 @@ fn row(store: &Store, share: &ShareRecord) -> Result<Value, StoreError> {
 
 fn ticket_row(ticket: &TicketSummary) -> Value {
     json!({
-        "ticket": ticket_id(&ticket.hash),
+        "ticket": Ticket::id(&ticket.hash),
         "expires": ticket.expires.0,
         "peers": ticket.peers,
         "exchanged": ticket.exchanged,

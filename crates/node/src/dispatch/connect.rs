@@ -16,8 +16,9 @@ use zeroize::Zeroizing;
 use crate::live::SessionGuard;
 use crate::store::{NewAuditEntry, Store};
 
-use super::RequestContext;
-use super::operations::unknown_service;
+use super::answer::{send_answer, zeroize_secret};
+use super::context::RequestContext;
+use super::refusal::unknown_service;
 use super::start::{Admitted, Prepared, Start, about, refused_params};
 
 /// Serves one start of a session to its end.
@@ -91,7 +92,7 @@ pub(super) async fn run_to_end(
     let started = wire::Started { session: session.as_bytes().to_vec(), run: run_guard.number() };
     let mut message = wire::Answer::from(answer(started));
     let bytes = Zeroizing::new(wire::encode(&message));
-    super::zeroize_secret(&mut message);
+    zeroize_secret(&mut message);
     if stream.send(&bytes).await.is_err() {
         return;
     }
@@ -192,5 +193,5 @@ pub(super) async fn refuse(
     refusal: Refusal,
 ) {
     context.record_outcome(operation, Some(&refusal));
-    super::send_answer(stream, refusal.into()).await;
+    send_answer(stream, refusal.into()).await;
 }

@@ -9,9 +9,10 @@ use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use crate::store::{ExchangeError, Exchanged, Store, TicketSummary};
 
 use super::admission::peer_grant;
+use super::context::{OperationResult, RequestContext};
 use super::grant::Grant;
-use super::operations::{secret_of, unknown_secret};
-use super::{OperationResult, RequestContext, failed};
+use super::operations::secret_of;
+use super::refusal::{failed, unknown_secret};
 
 /// How often the capability may start its session: a peer reconnects as often as its network fails.
 const USES: u32 = u32::MAX;

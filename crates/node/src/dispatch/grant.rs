@@ -16,9 +16,10 @@ use zeroize::Zeroizing;
 use crate::services::Offered;
 use crate::store::NewSession;
 
-use super::operations::unknown_service;
+use super::connect;
+use super::context::{OperationResult, RequestContext};
+use super::refusal::{denied, failed, unknown_service};
 use super::start::{Admitted, Prepared, Start, about, refused_params};
-use super::{OperationResult, RequestContext, connect, denied, failed};
 
 /// A session that was granted but is not stored yet.
 pub(super) struct Grant {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_capability::{Invitation, Operation as Right};
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{Digest, Identity, MAX_NAME, Succession};
@@ -16,7 +16,8 @@ use crate::store::{
     AppliedSuccession, EndError, RedeemError, Redeemed, SessionSummary, Store, SuccessionError,
 };
 
-use super::{OperationResult, RequestContext, denied, failed};
+use super::context::{OperationResult, RequestContext};
+use super::refusal::{denied, failed, revoked, unknown_secret, unknown_service, unknown_session};
 
 /// The maximum number of sessions in one answer. With names of 63 bytes it stays far below the maximum message length.
 const MAX_REQUESTED: u32 = 1000;
@@ -257,20 +258,4 @@ fn requested_session(session: &SessionSummary) -> wire::RequestedSession {
         expires: session.expires.0,
         starts: session.starts,
     }
-}
-
-pub(super) fn revoked() -> Refusal {
-    Refusal::new(Reason::Revoked, "the capability was revoked")
-}
-
-pub(super) fn unknown_session() -> Refusal {
-    denied("this node has no session of this capability")
-}
-
-pub(super) fn unknown_secret(kind: &str) -> Refusal {
-    denied(&format!("this node has not issued this {kind}"))
-}
-
-pub(super) fn unknown_service(name: &str) -> Refusal {
-    Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`"))
 }

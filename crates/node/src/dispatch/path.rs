@@ -8,10 +8,12 @@ use levada_service::Service;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use super::answer::zeroize_secret;
 use super::connect::{record_end, run_until_end};
+use super::context::{LogSubject, OPERATION_TIMEOUT, RequestContext};
 use super::grant::Grant;
+use super::refusal::denied;
 use super::start::{Admitted, Prepared, Start};
-use super::{LogSubject, OPERATION_TIMEOUT, RequestContext, denied, zeroize_secret};
 use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
 use crate::granted::GrantedPath;

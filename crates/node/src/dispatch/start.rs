@@ -13,9 +13,9 @@ use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
 
-use super::operations::{revoked, unknown_session};
+use super::context::RequestContext;
+use super::refusal::{failed, revoked, unknown_session};
 use super::verify::denied_capability;
-use super::{RequestContext, failed};
 
 /// The maximum length of a session's summary in the audit log, in bytes.
 const MAX_ABOUT: usize = 128;

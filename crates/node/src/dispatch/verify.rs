@@ -7,8 +7,8 @@ use zeroize::Zeroizing;
 
 use crate::store::{DenialReason, SessionRecord, Store};
 
-use super::operations::unknown_session;
-use super::{RequestContext, denied, failed};
+use super::context::RequestContext;
+use super::refusal::{denied, failed, unknown_session};
 
 impl RequestContext {
     /// Decodes a presentation of a capability of this node.

@@ -5,7 +5,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 
-use crate::config::TlsFiles;
+use levada_config::TlsFiles;
 use crate::error::UpError;
 
 /// The listener of the port, and its certificate.

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
 use super::port::{Port, reload_on_hangup};
-use crate::config::Catalogue;
+use levada_config::Catalogue;
 use crate::node::Node;
 use crate::store::DiskState;
 

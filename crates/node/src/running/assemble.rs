@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use crate::attempts::Attempts;
 use crate::calls::Calls;
 use crate::catalogue;
-use crate::config::{self, Config, ForwardSource};
+use levada_config::{self, Config, ForwardSource};
 use crate::dispatch::{Admissions, OPERATION_TIMEOUT};
 use crate::forwards::Forwards;
 use crate::http;
@@ -31,12 +31,11 @@ use crate::permits::SourcePermits;
 use crate::services::{self, Offered};
 use crate::store::Store;
 use levada_client::Client;
-use levada_client::close_code;
-use levada_client::home::Home;
-use levada_client::known::Known;
+use levada_home::Home;
+use levada_home::known::Known;
 
 use crate::error::UpError;
-use crate::listen::{self, reachable_addresses};
+use crate::listen;
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::policy::Policy;
@@ -85,7 +84,7 @@ pub(super) struct Assembled {
     /// The file of the configuration.
     pub(super) started_with: toml::Table,
     /// What the HTTP port shows of its catalogue, and whether the node's services are published there.
-    pub(super) catalogue: config::Catalogue,
+    pub(super) catalogue: levada_config::Catalogue,
     /// The catalogues of other nodes in which its services are published.
     pub(super) publish_in: Vec<String>,
     /// Its forwards.
@@ -181,7 +180,7 @@ pub(super) fn assemble(
         unproved: Budget::new(
             config.limits.unproved_memory.saturating_mul(1 << 20),
             OPERATION_TIMEOUT,
-            close_code(Reason::Busy),
+            Reason::Busy.close_code(),
         ),
         metrics: Metrics::new(),
         http: http.as_ref().and_then(|port| port.listener.local_addr().ok()),
@@ -207,7 +206,7 @@ pub(super) fn assemble(
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
-        started_with: config.source.clone(),
+        started_with: config.source().clone(),
         catalogue: config.catalogue.clone(),
         publish_in: config.publish_in.clone(),
         // `catalogue serve` serves only the catalogue.
@@ -218,7 +217,7 @@ pub(super) fn assemble(
 /// Prepares the middlebox of `config`, and notes its address.
 fn start_middlebox(
     key: &Arc<SecretKey>,
-    config: &config::Middlebox,
+    config: &levada_config::Middlebox,
     known: &Known,
     listener: &TcpListener,
     notes: &mut Vec<String>,
@@ -284,7 +283,7 @@ fn announcement(node: &Node, https: bool, notes: Vec<String>) -> Announcement {
     Announcement {
         name: node.name.clone(),
         identity: node.identity(),
-        addresses: reachable_addresses(&node.listening),
+        addresses: levada_home::address::reachable(&node.listening),
         http: node.http,
         https,
         services: node.services.keys().cloned().collect(),

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use crate::config::{Config, ConfigError};
+use levada_config::{Config, ConfigError};
 use crate::{control, http, listen, provider, server, shares};
 
 use super::announcer;

@@ -2,20 +2,8 @@
 
 use levada_core::{Identity, UnixTime};
 use rusqlite::Connection;
-use thiserror::Error;
 
-use super::{NewAuditEntry, Store, StoreError, audit, row};
-
-/// Why an identity is denied every operation.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum DenialReason {
-    /// The owner of the node has blocked it.
-    #[error("{0} is blocked")]
-    Blocked(Identity),
-    /// Its key was rotated: another key has succeeded it.
-    #[error("the key {0} was rotated away")]
-    Rotated(Identity),
-}
+use super::{DenialReason, NewAuditEntry, Store, StoreError, audit, row};
 
 /// The rights of a peer after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

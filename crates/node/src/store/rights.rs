@@ -2,12 +2,23 @@
 //! entry is a copy of the tables, read in the transaction that changes them, and replaced before another transaction begins.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLockReadGuard};
 
 use levada_core::Identity;
-use rusqlite::{Connection, Transaction};
+use rusqlite::Connection;
+use thiserror::Error;
 
-use super::{DenialReason, Fault, Store, StoreError, row};
+use super::row;
+
+/// The reason for which an identity is denied every operation.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum DenialReason {
+    /// The owner of the node has blocked it.
+    #[error("{0} is blocked")]
+    Blocked(Identity),
+    /// Its key was rotated: another key has succeeded it.
+    #[error("the key {0} was rotated away")]
+    Rotated(Identity),
+}
 
 /// The identities with a row in one of the tables.
 #[derive(Default)]
@@ -15,7 +26,7 @@ pub(super) struct Rights(HashMap<Identity, Entry>);
 
 /// The rows of one identity.
 #[derive(Default)]
-struct Entry {
+pub(super) struct Entry {
     is_blocked: bool,
     is_rotated: bool,
     /// The services that it may request; `None` stands for every service.
@@ -74,7 +85,8 @@ impl Rights {
         })
     }
 
-    fn set(&mut self, identity: Identity, entry: Entry) {
+    /// Replaces the rows of `identity`.
+    pub fn set(&mut self, identity: Identity, entry: Entry) {
         if entry.is_empty() {
             self.0.remove(&identity);
         } else {
@@ -84,7 +96,8 @@ impl Rights {
 }
 
 impl Entry {
-    fn load(connection: &Connection, identity: &Identity) -> rusqlite::Result<Self> {
+    /// Reads the rows of `identity`.
+    pub fn load(connection: &Connection, identity: &Identity) -> rusqlite::Result<Self> {
         let identity = [identity.as_bytes()];
         let exists = |sql: &str| connection.prepare_cached(sql)?.exists(identity);
         Ok(Self {
@@ -99,35 +112,5 @@ impl Entry {
 
     fn is_empty(&self) -> bool {
         !self.is_blocked && !self.is_rotated && self.allowed.is_empty()
-    }
-}
-
-impl Store {
-    pub(super) fn rights(&self) -> RwLockReadGuard<'_, Rights> {
-        self.rights.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`Self::write`], for changes of the rights of `identities`, which are in effect in memory when this returns. Every
-    /// change of the allow-list, blocks and successions uses this.
-    pub(super) fn write_rights<T, E: From<StoreError>, const N: usize>(
-        &self,
-        identities: [Identity; N],
-        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
-    ) -> Result<T, E> {
-        self.write_then(
-            |tx| {
-                let done = work(tx)?;
-                let mut entries = Vec::new();
-                for identity in identities {
-                    entries.push((identity, Entry::load(tx, &identity)?));
-                }
-                Ok((done, entries))
-            },
-            |(done, entries)| {
-                let mut rights = self.rights.write().unwrap_or_else(PoisonError::into_inner);
-                entries.into_iter().for_each(|(identity, entry)| rights.set(identity, entry));
-                done
-            },
-        )
     }
 }

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use levada_capability::{LinkId, SessionId};
-pub(crate) use levada_client::known::row::{from_time, identity, time, to_time};
+pub(crate) use levada_home::known::row::{from_time, identity, time, to_time};
 use levada_core::{Identity, UnixTime};
 use rusqlite::Row;
 use rusqlite::types::Type;

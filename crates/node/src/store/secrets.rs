@@ -2,12 +2,9 @@
 //! which is known and counted before anything waits for the disk.
 
 use std::collections::HashSet;
-use std::sync::PoisonError;
 
 use levada_core::Digest;
 use rusqlite::Connection;
-
-use super::Store;
 
 /// The hashes. An invitation and a ticket with one secret have different ones.
 #[derive(Default)]
@@ -21,16 +18,12 @@ impl Secrets {
             .collect::<Result<_, _>>()
             .map(Self)
     }
-}
 
-impl Store {
-    /// Returns true if this node has made an invitation or a ticket whose secret has this hash, which may be used, revoked or
-    /// expired since.
-    pub fn knows_secret(&self, hash: &Digest) -> bool {
-        self.secrets.read().unwrap_or_else(PoisonError::into_inner).0.contains(hash)
+    pub fn contains(&self, hash: &Digest) -> bool {
+        self.0.contains(hash)
     }
 
-    pub(super) fn add_secret(&self, hash: Digest) {
-        self.secrets.write().unwrap_or_else(PoisonError::into_inner).0.insert(hash);
+    pub fn insert(&mut self, hash: Digest) {
+        self.0.insert(hash);
     }
 }

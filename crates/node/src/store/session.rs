@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use thiserror::Error;
 use zeroize::Zeroizing;
 
-use super::{NewAuditEntry, NewStart, StartError, Store, StoreError, audit, row};
+use super::{NewAuditEntry, Store, StoreError, audit, row};
 
 /// A session to create. Has no `Debug`, because it has the root secret.
 #[derive(Clone, Copy)]
@@ -158,22 +158,6 @@ impl Store {
     /// [`StoreError`] if it is not on disk, or the id is taken.
     pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), StoreError> {
         self.write(|tx| Ok(create(tx, new, now)?))
-    }
-
-    /// Creates a session and counts its first start in one transaction. The service may run after this has returned.
-    ///
-    /// # Errors
-    /// [`StartError`] is the reason of the refusal; the session was not created.
-    pub fn create_and_start(
-        &self,
-        new: &NewSession,
-        start: &NewStart,
-        now: UnixTime,
-    ) -> Result<(), StartError> {
-        self.write(|tx| {
-            create(tx, new, now)?;
-            self.count_start(tx, start, now)
-        })
     }
 
     /// A session by its id; `None` if there is none.

@@ -5,9 +5,9 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
-use super::policy::{self, DenialReason};
-use super::session::{Found, SessionState, find, first_revoked};
-use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
+use super::rights::DenialReason;
+use super::session::{self, Found, NewSession, SessionState, find, first_revoked};
+use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 
 /// A start of a session by a verified chain.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +69,23 @@ impl Store {
         outcome
     }
 
+    /// Creates a session and counts its first start in one transaction. The service may run after
+    /// this has returned.
+    ///
+    /// # Errors
+    /// [`StartError`] is the reason of the refusal; the session was not created.
+    pub fn create_and_start(
+        &self,
+        new: &NewSession,
+        start: &NewStart,
+        now: UnixTime,
+    ) -> Result<(), StartError> {
+        self.write(|tx| {
+            session::create(tx, new, now)?;
+            self.count_start(tx, start, now)
+        })
+    }
+
     /// The number of uses of a link.
     ///
     /// # Errors
@@ -78,7 +95,7 @@ impl Store {
     }
 
     /// Checks and counts a start in the transaction of the caller.
-    pub(super) fn count_start(
+    fn count_start(
         &self,
         tx: &Connection,
         start: &NewStart,

@@ -1,7 +1,7 @@
 //! Tickets of shares. A ticket is exchanged by as many identities as it permits, each of which receives one session; only the
 //! hash of its secret is stored.
 
-use levada_capability::{LinkId, SessionId};
+use levada_capability::{LinkId, SessionId, Ticket};
 use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Row};
 use thiserror::Error;
@@ -189,15 +189,10 @@ pub(super) fn revoke(
     for (session, link) in &sessions {
         revoke_link(connection, link, session, by, now)?;
     }
-    let text = format!("ticket {}", ticket_id(hash));
+    let text = format!("ticket {}", Ticket::id(hash));
     let entry = NewAuditEntry { text: &text, ..NewAuditEntry::new("revoke", "done") };
     audit::add(connection, &entry, now)?;
     Ok(sessions.into_iter().map(|(session, _)| session).collect())
-}
-
-/// The id of a ticket in lists and in the audit log: the first 8 bytes of its hash in hexadecimal.
-pub fn ticket_id(hash: &Digest) -> String {
-    hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn check(ticket: &TicketSummary, holder: &Identity, now: UnixTime) -> Result<(), ExchangeError> {
@@ -226,7 +221,7 @@ fn insert(connection: &Connection, new: &NewTicket, now: UnixTime) -> rusqlite::
             row::from_time(now),
         ),
     )?;
-    let text = format!("{} of share {}", ticket_id(&new.hash), new.share);
+    let text = format!("{} of share {}", Ticket::id(&new.hash), new.share);
     let entry = NewAuditEntry { text: &text, ..NewAuditEntry::new("ticket", "done") };
     audit::add(connection, &entry, now)
 }
@@ -237,7 +232,7 @@ fn audit_exchange(
     new: &NewSession,
     now: UnixTime,
 ) -> rusqlite::Result<()> {
-    let text = format!("ticket {} of share {}", ticket_id(&ticket.hash), ticket.share);
+    let text = format!("ticket {} of share {}", Ticket::id(&ticket.hash), ticket.share);
     let entry = NewAuditEntry {
         identity: Some(new.holder),
         service: Some(new.service),

@@ -14,7 +14,7 @@ use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, Params};
 use levada_service::stdio::{Message, Window};
 use levada_service::{
-    CallError, Client, Context, LINGER, PreparedRun, Refused, Service, ServiceError, ServiceType,
+    CallError, CallErrorKind, Client, Context, LINGER, PreparedRun, Refused, Service, ServiceError, ServiceType,
     definition_options, exit,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
@@ -41,10 +41,6 @@ pub const MAX_CAPABILITY: usize = 320 * 1024;
 const CAPABILITY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a read, in bytes.
 const PART: usize = 64 * 1024;
-/// Exit codes of the command line: an error of this node, not permitted, and unreachable.
-const LOCAL: u8 = 120;
-const DENIED: u8 = 121;
-const UNREACHABLE: u8 = 122;
 
 /// The parameters of an invocation of `capability`, which is bound to the invoking node. They contain no secret.
 pub fn parameters(capability: &Capability) -> Params {
@@ -165,7 +161,7 @@ impl Run {
         let text = timeout(CAPABILITY_TIMEOUT, receive.receive(MAX_CAPABILITY)).await;
         let text = text.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)?;
         let text = Zeroizing::new(text);
-        let refuse = |text: String| Ok(Err(CallError { code: DENIED, text }));
+        let refuse = |text: String| Ok(Err(CallError { kind: CallErrorKind::Denied, text }));
         let Ok(text) = str::from_utf8(&text) else {
             return refuse("not a capability: it is not UTF-8".into());
         };
@@ -301,15 +297,27 @@ async fn fail(
     target: &Target,
     error: CallError,
 ) -> Result<(), ServiceError> {
-    let text = match error.code {
+    let text = match error.kind {
         // Without the addresses: otherwise a client could scan the network of this node with addresses of its choice.
-        UNREACHABLE => format!("unreachable: this node does not reach {}", target.node),
-        LOCAL => "an error of the invoking node, which is in its log".to_owned(),
+        CallErrorKind::Unreachable => format!("unreachable: this node does not reach {}", target.node),
+        CallErrorKind::Local => "an error of the invoking node, which is in its log".to_owned(),
         _ => error.text.clone(),
     };
     send.send(&Message::Failure(&text).to_bytes()).await?;
-    exit(send, receive, error.code).await?;
+    exit(send, receive, exit_code(error.kind)).await?;
     Err(ServiceError::Failed(error.text))
+}
+
+/// The exit code that the client gets, as for a session that it starts itself (`docs/services.md`).
+fn exit_code(kind: CallErrorKind) -> u8 {
+    match kind {
+        CallErrorKind::No => 1,
+        CallErrorKind::Usage => 2,
+        CallErrorKind::Local => 120,
+        CallErrorKind::Denied => 121,
+        CallErrorKind::Unreachable => 122,
+        CallErrorKind::Protocol => 123,
+    }
 }
 
 /// The value of a parameter, parsed from text.

@@ -8,11 +8,8 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::{Driver, Progress, error_of};
+use super::{Driver, FIRST_READ, Progress, error_of};
 
-/// The read buffer of a peer that has not finished its handshake, or not proved a right, in bytes: more than the longest
-/// record (RFC 8446 section 5.2).
-pub(super) const FIRST_READ: usize = 18 * 1024;
 /// The read buffer of each thread, in bytes.
 const LARGEST_READ: usize = 8 * FIRST_READ;
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use levada_channel::{RecvBuffer, Taken};
 use tokio::task::coop::poll_proceed;
 
-use super::{Core, DROPPED};
+use super::state::{Core, DROPPED};
 use crate::StreamError;
 use crate::shared::State;
 

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::coop::poll_proceed;
 
-use super::{Core, DROPPED};
+use super::state::{Core, DROPPED};
 use crate::StreamError;
 
 /// A task whose writes are never refused yields after this many bytes.

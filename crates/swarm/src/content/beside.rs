@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The longest name of a file, in bytes (NAME_MAX of Linux).
-const MAX_NAME: usize = 255;
+use crate::content::manifest::MAX_NAME;
+
 /// How many bytes of a hash distinguish names that are too long to be kept whole.
 const DISTINCT: usize = 8;
 

@@ -1,13 +1,13 @@
 //! Lists what a folder has, for its manifest.
 
-use std::fs::{self, DirEntry, Metadata};
+use std::fs::{self, DirEntry, File, Metadata};
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::content::error::ContentError;
 use crate::content::manifest::{Entry, Kind, Layout, ManifestError, Modified, Permissions};
 use crate::content::paths::{check_path, stays_inside};
-use crate::content::source::metadata;
 
 /// What of a folder is shared beside the names and bytes of its files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,4 +126,22 @@ fn name_of(path: &Path) -> Result<PathBuf, ContentError> {
     let whole = fs::canonicalize(path).map_err(ContentError::file(path))?;
     let name = whole.file_name().map(PathBuf::from);
     name.ok_or_else(|| ManifestError::Path(path.to_string_lossy().into_owned()).into())
+}
+
+/// Reads the metadata of a file or folder, and checks that it can be opened.
+///
+/// # Errors
+/// [`ContentError::Special`] for anything else; [`ContentError::File`].
+pub(super) fn metadata(path: &Path) -> Result<Metadata, ContentError> {
+    let metadata = fs::metadata(path).map_err(ContentError::file(path))?;
+    if metadata.is_file() || metadata.is_dir() {
+        // Permission is checked now, not when the first peer asks.
+        File::open(path)
+            .and_then(
+                |mut file| if metadata.is_file() { file.read(&mut [0]).map(drop) } else { Ok(()) },
+            )
+            .map_err(ContentError::file(path))?;
+        return Ok(metadata);
+    }
+    Err(ContentError::Special(path.to_owned()))
 }

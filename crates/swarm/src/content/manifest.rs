@@ -1,12 +1,14 @@
 //! The list of what is in a shared folder, at the start of its content.
 
 mod encoding;
+mod error;
 
 use std::path::PathBuf;
 
-use thiserror::Error;
+use crate::content::paths::{check_path, folded, printable, stays_inside};
 
-use crate::content::paths::{MAX_NAME, check_path, folded, printable, stays_inside};
+pub(super) use error::MAX_NAME;
+pub use error::ManifestError;
 
 /// The longest manifest, in bytes.
 pub const MAX_MANIFEST: u64 = 64 << 20;
@@ -75,37 +77,22 @@ pub struct Manifest {
     entries: Vec<Entry>,
 }
 
-/// Why a list of files is refused.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ManifestError {
-    /// Not in the format.
-    #[error("the list of files is malformed")]
-    Malformed,
-    /// A path that leaves the folder, or that not every file system can hold.
-    #[error(
-        "the path {0:?} is not allowed in a shared folder: it must be relative, without `..`, control characters or backslashes, and at most {MAX_NAME} bytes for each name"
-    )]
-    Path(String),
-    /// A link that leads out of the folder.
-    #[error("the link {0:?} leads out of the shared folder")]
-    Link(String),
-    /// A name that Windows reserves for a device, or cannot hold.
-    #[error(
-        "the path {0:?} is not allowed in a share: Windows reserves CON, PRN, AUX, NUL, COM1 and LPT1 with any extension, and no name may end with a dot or a space; rename it"
-    )]
-    Reserved(String),
-    /// Two files with one path, or a file where another path needs a folder.
-    #[error("two shared files have the path {0:?}; rename one of them")]
-    Twice(String),
-    /// Longer than [`MAX_MANIFEST`], more than a million entries, or the files together than 2^63 bytes.
-    #[error("too many files for one share; pack them into an archive")]
-    TooLong,
-}
-
 impl Entry {
     /// The bytes of a file; 0 for another kind.
     pub fn length(&self) -> u64 {
         if let Kind::File(length) = self.kind { length } else { 0 }
+    }
+
+    /// The length of the entry in a manifest of this layout (see `encoding.rs`), in bytes.
+    fn encoded_length(&self, layout: Layout) -> u64 {
+        let path = self.path.as_os_str().len();
+        let length = match (layout, &self.kind) {
+            (Layout::First, _) => 11 + path,
+            (Layout::Second, Kind::File(_)) => 17 + path + 8,
+            (Layout::Second, Kind::Folder) => 17 + path,
+            (Layout::Second, Kind::Link(target)) => 17 + path + 2 + target.as_os_str().len(),
+        };
+        length as u64
     }
 
     fn check(&self) -> Result<(), ManifestError> {
@@ -135,7 +122,7 @@ impl Manifest {
         let mut total = 0_u64;
         for entry in &entries {
             entry.check()?;
-            bytes += encoding::length(layout, entry);
+            bytes += entry.encoded_length(layout);
             total = total.checked_add(entry.length()).ok_or(ManifestError::TooLong)?;
         }
         if bytes > MAX_MANIFEST || total > i64::MAX as u64 - MAX_MANIFEST - 8 {

@@ -6,10 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use levada_core::printable::is_printable;
 
-use crate::content::manifest::ManifestError;
+use crate::content::manifest::{MAX_NAME, ManifestError};
 
-/// The longest name of a file or folder, in bytes (NAME_MAX of Linux).
-pub(super) const MAX_NAME: usize = 255;
 /// The longest path, in bytes.
 const MAX_PATH: usize = 4000;
 /// The most components of a path.

@@ -1,13 +1,13 @@
 //! What a coordinator shares: a file, or a folder as one content.
 
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use crate::content::error::ContentError;
-use crate::content::listing::{Found, Listing};
+use crate::content::listing::{Found, Listing, metadata};
 use crate::content::manifest::{Entry, Kind, Manifest};
 use crate::content::tree::{ChunkHash, Tree, chunk_hash};
 use crate::{ChunkSize, ContentId, Geometry};
@@ -220,20 +220,6 @@ impl Source {
     }
 }
 
-pub(super) fn metadata(path: &Path) -> Result<fs::Metadata, ContentError> {
-    let metadata = fs::metadata(path).map_err(ContentError::file(path))?;
-    if metadata.is_file() || metadata.is_dir() {
-        // Permission is checked now, not when the first peer asks.
-        File::open(path)
-            .and_then(
-                |mut file| if metadata.is_file() { file.read(&mut [0]).map(drop) } else { Ok(()) },
-            )
-            .map_err(ContentError::file(path))?;
-        return Ok(metadata);
-    }
-    Err(ContentError::Special(path.to_owned()))
-}
-
 /// The manifest of `paths`, where each file is, and the links that were left out.
 fn list(paths: &[PathBuf], listing: Listing) -> Result<Listed, ContentError> {
     let found = Found::of(paths, listing)?;
@@ -251,6 +237,7 @@ fn list(paths: &[PathBuf], listing: Listing) -> Result<Listed, ContentError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-use super::store::Stored;
+use super::stored::Stored;
 use crate::PeerId;
 use crate::content::{ContentError, Source};
 

@@ -9,7 +9,8 @@ use levada_session::{SessionError, StreamError};
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use super::{Link, ShareStatus};
+use super::link::Link;
+use super::status::ShareStatus;
 use crate::PeerId;
 use crate::content::ContentError;
 use crate::message::{Malformed, Message};

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use levada_core::Identity;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{JoinHandle, JoinSet, spawn_blocking};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
 use tokio::time::sleep_until;
 
 use super::events::{Event, GetError, Progress};
-use super::links::{Link, Links};
+use super::link::Link;
+use super::links::Links;
 use super::meeting::Network;
 use super::pairing::Pairing;
 use super::store::{Store, lock};
@@ -20,7 +21,6 @@ use crate::content::{ContentError, PartialFile, finish};
 use crate::mode::{Mode, Peer};
 use crate::peer::Input;
 use crate::{Output, PeerId};
-use neighbours::Named;
 
 /// Events that wait for the task that owns the state machine.
 const QUEUE: usize = 1024;
@@ -124,6 +124,21 @@ struct Runner {
     /// The link to the coordinator was ended here.
     gave_up: bool,
     file: Arc<Mutex<PartialFile>>,
+}
+
+/// A neighbour that the coordinator has named.
+struct Named {
+    identity: Identity,
+    /// This side connects to it first.
+    dials_first: bool,
+    /// The attempt to connect to it.
+    attempt: Option<AbortHandle>,
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        self.attempt.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl Runner {

@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
+use levada_session::{ReceiveHalf, SendHalf, StreamError};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::events::Event;
+use super::link::Link;
 use super::limit::UploadLimit;
-use super::store::{Store, Stored};
+use super::store::Store;
+use super::stored::Stored;
 use crate::PeerId;
 use crate::content::ContentError;
 use crate::message::{ChunkHeader, MAX_HEADER, MAX_MESSAGE, Message};
@@ -22,14 +24,6 @@ const CONTROL_QUEUE: usize = 4096;
 const DATA_QUEUE: usize = 1024;
 /// The most bytes of chunks that are read or stored at once; at least one chunk is.
 const BATCH: u32 = 1 << 20;
-
-/// The two streams between two parties, of one connection or of two.
-pub struct Link {
-    /// For control messages.
-    pub control: Stream,
-    /// For chunks.
-    pub data: Stream,
-}
 
 /// All links of one party.
 pub(super) struct Links {

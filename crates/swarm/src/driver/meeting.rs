@@ -9,8 +9,8 @@ use levada_session::{Class, Connection, SessionError, Stream};
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::timeout;
 
-use super::Link;
 use super::events::Event;
+use super::link::Link;
 use super::pairing::{Carries, Half, Pairing};
 use crate::UdpStream;
 

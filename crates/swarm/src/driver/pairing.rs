@@ -10,7 +10,7 @@ use levada_session::{Stream, StreamError};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::Link;
+use super::link::Link;
 use crate::UdpStream;
 
 /// How long one stream waits for the other.

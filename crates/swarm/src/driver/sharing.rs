@@ -15,13 +15,14 @@ use tokio::time::{sleep_until, timeout};
 
 use super::cache::ChunkCache;
 use super::events::Event;
-use super::links::{Link, Links};
+use super::link::Link;
+use super::links::Links;
 use super::pairing::{Carries, Half, Paired, Pairing};
 use super::rate::Rate;
+use super::status::ShareStatus;
 use super::store::Store;
 use crate::content::{ContentError, Source};
 use crate::coordinator::Input;
-use crate::mediated::Counters;
 use crate::mode::{Coordinator, Mode};
 use crate::{ContentId, Description, Output, PeerId, UdpStream};
 
@@ -54,31 +55,6 @@ pub struct ShareOptions {
     pub upload_limit: Option<u64>,
     /// Any number, of which the random choices follow.
     pub seed: u64,
-}
-
-/// What a share has done so far.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ShareStatus {
-    /// The identities of the peers that are there, and how many chunks each has reported.
-    pub peers: Vec<(Identity, u64)>,
-    /// Those of them to which others can connect.
-    pub reachable: Vec<Identity>,
-    /// Those of them that have one stream over QUIC.
-    pub over_udp: Vec<Identity>,
-    /// Peers that were expelled for wrong bytes.
-    pub expelled: Vec<Identity>,
-    /// Bytes of chunks that the coordinator has sent.
-    pub sent: u64,
-    /// Bytes of chunks sent in a second, of the last five.
-    pub sent_rate: u64,
-    /// In mediated mode, bytes of chunks fetched from providers in a second, of the last five.
-    pub received_rate: u64,
-    /// Chunks that cannot be read any more, and why.
-    pub unreadable: Vec<(u32, String)>,
-    /// In mediated mode, what was read, fetched and sent.
-    pub counters: Counters,
-    /// In mediated mode, the time since every chunk had left once.
-    pub distributed_for: Option<Duration>,
 }
 
 impl Drop for Share {

@@ -2,11 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
-
 use super::cache::ChunkCache;
+use super::stored::Stored;
 use crate::PeerId;
-use crate::content::{BadChunk, ChunkHash, ContentError, PartialFile, Source, chunk_hash};
+use crate::content::{BadChunk, ContentError, PartialFile, Source, chunk_hash};
 use crate::message::ChunkHeader;
 
 /// The chunks of one party. Its functions block.
@@ -18,14 +17,6 @@ pub(super) enum Store {
     Cache(Arc<ChunkCache>),
     /// Of a peer.
     Partial(Arc<Mutex<PartialFile>>),
-}
-
-/// A chunk to send.
-pub(super) struct Stored {
-    /// The peer whose copy it is; the coordinator if the receiver knows that by the link.
-    pub(super) provider: PeerId,
-    pub(super) siblings: Vec<ChunkHash>,
-    pub(super) bytes: Bytes,
 }
 
 impl Store {

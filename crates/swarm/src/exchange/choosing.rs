@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Exchange, FEW, Neighbour, slots};
+use super::slots::{self, FEW};
+use super::{Exchange, Neighbour};
 use crate::PeerId;
 
 /// The most chunks on their way to one neighbour, if there are several.

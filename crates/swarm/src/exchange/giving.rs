@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Exchange, Neighbour, Offered, Sending, State, slots};
+use super::sending::{Offered, Sending, State};
+use super::{Exchange, Neighbour, slots};
 use crate::message::Message;
 use crate::{Output, PeerId};
 

@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
-use super::{FEW, Offered, Sending, State};
+use super::sending::{Offered, Sending, State};
 use crate::Geometry;
 
+/// Up to so many chunks, the time of a single one matters: all are compared, news are told faster,
+/// and fewer wait for the uplink.
+pub(super) const FEW: u32 = 64;
 /// The least number, for few chunks and for many.
 const LEAST: (usize, usize) = (2, 4);
 /// The most bytes that are offered or sent at a time; at least [`LEAST`] chunks are.

@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Exchange, slots};
+use super::{Exchange, Expected, FROM_ONE, slots};
 use crate::PeerId;
 use crate::message::{Message, runs_of};
 
-/// The most chunks that are expected from a neighbour that has sent none.
-pub(super) const FROM_ONE: u32 = 8;
 /// The bounds of the time until an accepted chunk is wanted from others.
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(30));
-
-/// A chunk that was accepted.
-pub(super) struct Expected {
-    pub(super) from: PeerId,
-    since: Duration,
-    until: Duration,
-}
 
 impl Exchange {
     pub(super) fn offered(&mut self, from: PeerId, index: u32, now: Duration) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::Settings;
 use super::cache::Cache;
-use super::fetching::Pending;
 use super::owners::Owners;
+use super::pending::Pending;
 use super::requests::Requests;
 use crate::bitmap::Bitmap;
 use crate::coordinator::Input;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::coordinator::Coordinator;
+use super::pending::Pending;
 use crate::message::Message;
 use crate::{Output, PeerId};
 
@@ -12,17 +13,6 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_se
 const MOST_FAILURES: u8 = 4;
 /// How many of the peers that have all chunks are compared.
 const SAMPLE: usize = 8;
-
-/// A chunk on its way into the cache.
-pub(super) struct Pending {
-    /// The provider; the coordinator for the source.
-    pub(super) from: PeerId,
-    since: Duration,
-    /// When it is fetched elsewhere. The source needs no limit.
-    pub(super) until: Option<Duration>,
-    /// Providers that have failed.
-    tried: Vec<PeerId>,
-}
 
 impl Coordinator {
     /// Starts to obtain a chunk from a party that was not tried.

@@ -3,18 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::network::Network;
-use super::{Armed, Event, Node, Simulator};
-use crate::coordinator::Input;
-use crate::mode::{Coordinator, Mode, Peer};
-use crate::{PeerId, peer};
-
-/// The pause before a peer tries the coordinator again, as in `levada get`.
-const RECONNECT: Duration = Duration::from_secs(1);
-/// How much later something arrives that was lost on its way and is sent again.
-const RETRANSMISSION: Duration = Duration::from_millis(200);
-/// A connection over which nothing gets through for so long ends (the idle timeout of QUIC; TCP takes longer).
-const PATH_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::PeerId;
 
 /// Faults beyond those of single peers. Both streams of a connection, over TCP or QUIC, keep the order of what they carry and lose nothing while the
 /// connection is there. So a lost packet is a delay, and a connection that ends loses all that is on its way.
@@ -74,7 +63,7 @@ pub struct Jump {
 }
 
 impl Partition {
-    fn separates(&self, one: Option<usize>, other: Option<usize>) -> bool {
+    pub(super) fn separates(&self, one: Option<usize>, other: Option<usize>) -> bool {
         if self.spares_coordinator && (one.is_none() || other.is_none()) {
             return false;
         }
@@ -85,7 +74,7 @@ impl Partition {
 
 impl Faults {
     /// When the last partition ends that separates the two parties at `now`; None stands for the coordinator.
-    fn separated_until(
+    pub(super) fn separated_until(
         &self,
         now: Duration,
         one: Option<usize>,
@@ -95,7 +84,7 @@ impl Faults {
         running.filter(|part| part.separates(one, other)).map(|part| part.to).max()
     }
 
-    fn change_delays(&self) -> bool {
+    pub(super) fn change_delays(&self) -> bool {
         !self.jitter.is_zero() || self.loss > 0.0 || !self.partitions.is_empty()
     }
 }
@@ -114,227 +103,9 @@ pub(super) enum Fault {
 #[derive(Default)]
 pub(super) struct Paths {
     /// When the last message (`false`) or chunk (`true`) from one party to another arrives.
-    last: BTreeMap<(PeerId, PeerId, bool), Duration>,
+    pub(super) last: BTreeMap<(PeerId, PeerId, bool), Duration>,
     /// Ends of connections that do not know yet that these have ended: the party, and the other one.
-    unnoticed: BTreeSet<(PeerId, PeerId)>,
+    pub(super) unnoticed: BTreeSet<(PeerId, PeerId)>,
     /// Until when the coordinator is down.
-    down: Duration,
-}
-
-impl Simulator<'_> {
-    pub(super) fn schedule_faults(&mut self) {
-        let faults = &self.scenario.faults;
-        for (number, fault) in faults.breaks.iter().enumerate() {
-            self.at(fault.at, Event::Fault(Fault::Break(number)));
-        }
-        for (number, fault) in faults.partitions.iter().enumerate() {
-            if fault.to > fault.from + PATH_TIMEOUT {
-                self.at(fault.from + PATH_TIMEOUT, Event::Fault(Fault::Cut(number)));
-            }
-        }
-        for (number, (at, _)) in faults.restarts.iter().enumerate() {
-            self.at(*at, Event::Fault(Fault::Restart(number)));
-        }
-        for (number, fault) in faults.jumps.iter().enumerate() {
-            self.at(fault.at, Event::Fault(Fault::Jump(number)));
-        }
-    }
-
-    pub(super) fn fault(&mut self, fault: Fault) {
-        let faults = &self.scenario.faults;
-        match fault {
-            Fault::Break(number) => {
-                let Break { peer, other, noticed, .. } = faults.breaks[number];
-                match other {
-                    None => self.lose_coordinator(peer, noticed),
-                    Some(other) => self.break_link(peer, other, noticed),
-                }
-            }
-            Fault::Cut(number) => self.cut(&faults.partitions[number]),
-            Fault::Restart(number) => self.restart_coordinator(faults.restarts[number].1),
-            Fault::Jump(number) => self.jump(faults.jumps[number]),
-        }
-    }
-
-    /// When something arrives that leaves `from` at `leaves`; None if it takes the usual delay.
-    pub(super) fn arrival(
-        &mut self,
-        from: PeerId,
-        to: PeerId,
-        leaves: Duration,
-        is_chunk: bool,
-    ) -> Option<Duration> {
-        let faults = &self.scenario.faults;
-        if !faults.change_delays() {
-            return None;
-        }
-        let one = self.number(from);
-        let other = self.number(to);
-        let start = faults.separated_until(leaves, one, other).unwrap_or(leaves);
-        let jitter = u32::try_from(faults.jitter.as_micros()).unwrap_or(u32::MAX);
-        let jitter = Duration::from_micros(u64::from(self.random.below(jitter)));
-        let again = if self.random.chance(faults.loss) { RETRANSMISSION } else { Duration::ZERO };
-        let arrives = start + self.scenario.delay + jitter + again;
-        let last = self.paths.last.entry((from, to, is_chunk)).or_default();
-        *last = arrives.max(*last);
-        Some(*last)
-    }
-
-    /// Whether a connection can be made now.
-    pub(super) fn can_connect(&self, one: PeerId, other: PeerId) -> bool {
-        let numbers = (self.number(one), self.number(other));
-        let faults = &self.scenario.faults;
-        let pairs = [(one, other), (other, one)];
-        faults.separated_until(self.now, numbers.0, numbers.1).is_none()
-            && !pairs.iter().any(|pair| self.paths.unnoticed.contains(pair))
-    }
-
-    /// When a peer that cannot join now tries again.
-    pub(super) fn retry_at(&self, number: usize) -> Option<Duration> {
-        let faults = &self.scenario.faults;
-        let is_down = self.paths.down > self.now;
-        let waits = is_down || faults.separated_until(self.now, Some(number), None).is_some();
-        waits.then(|| self.now + RECONNECT)
-    }
-
-    /// One end of a connection ends it by itself.
-    pub(super) fn forget_break(&mut self, at: PeerId, other: PeerId) {
-        self.paths.unnoticed.remove(&(at, other));
-    }
-
-    /// One end of a connection notices that it has ended, unless it has ended it by itself.
-    pub(super) fn notice(&mut self, at: PeerId, other: PeerId) {
-        if self.paths.unnoticed.remove(&(at, other)) {
-            self.input(at, peer::Input::Unlinked(other));
-        }
-    }
-
-    fn break_link(&mut self, one: usize, other: usize, noticed: Duration) {
-        let one = self.nodes[one].id;
-        let other = self.nodes[other].id;
-        let both_run = self.is_running(one) && self.is_running(other);
-        if !both_run || one == other || !self.network.unlink(one, other) {
-            return;
-        }
-        for (at, from, delay) in [(one, other, Duration::ZERO), (other, one, noticed)] {
-            self.paths.unnoticed.insert((at, from));
-            self.after(delay, Event::Notice { at, other: from });
-        }
-    }
-
-    /// A peer loses the coordinator. If it lacks chunks, it ends, and starts again with what it has, as `levada get` does. The coordinator notices
-    /// it later, maybe only after the peer has joined again.
-    fn lose_coordinator(&mut self, number: usize, noticed: Duration) {
-        let node = &mut self.nodes[number];
-        let id = node.id;
-        let is_complete = node.peer.as_ref().is_some_and(Peer::is_complete);
-        if node.peer.is_none() || !self.network.unlink(PeerId::COORDINATOR, id) {
-            return;
-        }
-        if is_complete {
-            self.input(id, peer::Input::Unlinked(PeerId::COORDINATOR));
-        } else {
-            self.end_peer(number);
-            self.join_at(self.now + RECONNECT, number);
-        }
-        self.after(noticed, Event::Left(id));
-    }
-
-    fn cut(&mut self, partition: &Partition) {
-        for number in 0..self.nodes.len() {
-            if partition.separates(Some(number), None) {
-                self.lose_coordinator(number, Duration::ZERO);
-            }
-            for other in number + 1..self.nodes.len() {
-                if partition.separates(Some(number), Some(other)) {
-                    self.break_link(number, other, Duration::ZERO);
-                }
-            }
-        }
-    }
-
-    /// The coordinator is killed: all connections end, and what is on its way is lost. Peers that lack chunks come back; those that have all have no
-    /// other to send them to.
-    fn restart_coordinator(&mut self, down: Duration) {
-        for number in 0..self.nodes.len() {
-            let is_complete = self.nodes[number].peer.as_ref().is_some_and(Peer::is_complete);
-            if self.nodes[number].peer.is_some() {
-                self.end_peer(number);
-                if !is_complete {
-                    let late = Duration::from_millis(u64::from(self.random.below(1000)));
-                    self.join_at(self.now + RECONNECT + late, number);
-                }
-            }
-            let node: &mut Node = &mut self.nodes[number];
-            (node.id, node.armed) = (PeerId::COORDINATOR, Armed::default());
-        }
-        self.keep_scheduled();
-        self.count();
-        let mode = match self.scenario.mode {
-            Mode::Direct => Mode::Direct,
-            // The node has stored who has exchanged a ticket.
-            Mode::Mediated(settings) => {
-                let admitted = self.nodes.iter().filter(|node| node.kept.is_some()).count();
-                Mode::Mediated(settings.restarted(admitted))
-            }
-        };
-        self.coordinator = Coordinator::new(mode, self.scenario.geometry, self.random.next());
-        (self.coordinator_armed, self.owners) = (Armed::default(), vec![usize::MAX]);
-        self.cache.clear();
-        self.network = Network::new(self.scenario);
-        self.paths = super::Paths { down: self.now + down, ..Default::default() };
-    }
-
-    /// Removes all events but those that the scenario has set.
-    fn keep_scheduled(&mut self) {
-        self.messages.clear();
-        let all = std::mem::take(&mut self.events).into_sorted_vec();
-        // `Reverse` makes the first event the greatest.
-        for std::cmp::Reverse((time, _, slot)) in all.into_iter().rev() {
-            let event = self.stored[slot].take();
-            self.free.push(slot);
-            if let Some(event @ (Event::Join(_) | Event::Leave(_) | Event::Fault(_))) = event {
-                self.at(time, event);
-            }
-        }
-    }
-
-    fn jump(&mut self, Jump { party, by, back, .. }: Jump) {
-        let (clock, id) = match party {
-            None => (&mut self.coordinator_clock, PeerId::COORDINATOR),
-            Some(number) => {
-                let node = &mut self.nodes[number];
-                (&mut node.clock, node.id)
-            }
-        };
-        *clock = if back { clock.saturating_sub(by) } else { *clock + by };
-        if party.is_none() || self.is_running(id) {
-            self.settle(id);
-        }
-    }
-
-    /// Adds what the coordinator has done to the outcome.
-    pub(super) fn count(&mut self) {
-        let expelled = self.coordinator.expelled().iter();
-        let expelled: Vec<usize> = expelled
-            .map(|identity| {
-                u64::from_be_bytes(identity[..8].try_into().unwrap_or_default()) as usize
-            })
-            .collect();
-        self.outcome.expelled.extend(expelled);
-        self.outcome.expelled.sort_unstable();
-        self.outcome.expelled.dedup();
-        let all = &mut self.outcome.counters;
-        let counters = self.coordinator.counters();
-        all.fetches += counters.fetches;
-        all.sent += counters.sent;
-        all.loads += counters.loads;
-        all.source_reads += counters.source_reads;
-        all.distributed = all.distributed.or(counters.distributed);
-    }
-
-    /// The coordinator notices that a peer is gone.
-    pub(super) fn left(&mut self, id: PeerId) {
-        self.coordinate(Input::Left(id));
-    }
+    pub(super) down: Duration,
 }

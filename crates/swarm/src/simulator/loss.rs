@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::Scenario;
+use super::scenario::{Recovery, Scenario};
 use crate::PeerId;
 use crate::message::Message;
 use crate::random::Random;
@@ -19,19 +19,6 @@ const ACK_DELAY: Duration = Duration::from_millis(25);
 const REGISTRATION_TIMER: Duration = Duration::from_secs(1);
 const CHUNK_TIMER: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
-
-/// What sends the packets of a stream again that were lost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Recovery {
-    /// TCP: its retransmission timeout, a round trip and 200 ms. Most losses are recovered sooner. What comes later waits.
-    #[default]
-    Tcp,
-    /// QUIC: its probe timeout, two round trips and 25 ms (RFC 9002, section 6.2). What comes later waits.
-    Quic,
-    /// No transport: the receiver asks again when a fixed timer has expired, 1 s for a registration and 5 s for anything else, at whole
-    /// seconds. What comes later does not wait.
-    FixedTimers,
-}
 
 /// From, to, and whether it is the data stream.
 pub(super) type StreamId = (PeerId, PeerId, bool);

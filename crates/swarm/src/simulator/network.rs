@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PeerScenario, Scenario};
+use super::scenario::{PeerScenario, Scenario};
 use crate::PeerId;
 
 pub(super) struct Network {

@@ -2,11 +2,25 @@
 
 use std::time::Duration;
 
-use super::Recovery;
 use super::faults::Faults;
 use crate::Geometry;
 use crate::mediated::Counters;
 use crate::mode::Mode;
+
+/// The transport that sends lost packets of a stream again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// TCP: its retransmission timeout, a round trip and 200 ms. Most losses are recovered sooner.
+    /// What comes later waits.
+    #[default]
+    Tcp,
+    /// QUIC: its probe timeout, two round trips and 25 ms (RFC 9002, section 6.2). What comes later
+    /// waits.
+    Quic,
+    /// No transport: the receiver asks again when a fixed timer has expired, 1 s for a registration
+    /// and 5 s for anything else, at whole seconds. What comes later does not wait.
+    FixedTimers,
+}
 
 /// A share, its peers, and what goes wrong.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use levada_capability::exchange::SessionRequest;
-use levada_client::known::Known;
+use levada_home::known::Known;
 use levada_core::{Identity, UnixTime};
 use serde::Deserialize;
 

@@ -4,9 +4,10 @@ use std::str::FromStr;
 
 use clap::Args;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 
-use super::connection::{CatalogueConnection, Missing, open};
+use super::connection::{CatalogueConnection, open};
+use super::own_store::Missing;
 use super::nodes::Nodes;
 use crate::destination::{Destination, Search};
 use crate::failure::Failure;

@@ -1,22 +1,15 @@
 //! A connection to a catalogue: at another node, through the running node of this home, or within this process, which
 //! then holds the home's lock.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_catalogue::store::embedded::EmbeddedStore;
-use levada_client::home::{Home, HomeError, Lock};
+use levada_home::{Home, HomeError, Lock};
 use levada_client::{Client, ClientError, Running, Target};
-use levada_core::SystemClock;
 use levada_core::wire::catalogue::Cause;
-use levada_node::catalogue::{exists, open as open_store};
-use levada_node::config::Config;
-use levada_node::control::{self, ControlError};
-use levada_node::restore::finish_interrupted;
+use levada_client::control::{self, ControlError};
 use levada_services::catalogue::{
-    CatalogueClient, CatalogueError, CatalogueHandle, PipeError, Principal, ServeError, of_bytes,
-    of_stream, serve,
+    CatalogueClient, CatalogueError, PipeError, ServeError, of_bytes, of_stream,
 };
 use levada_session::Connection;
 use tokio::task::JoinHandle;
@@ -28,8 +21,8 @@ use crate::mediated;
 use crate::names::Names;
 use crate::output::plain;
 
-/// The buffer between the two ends within this process, in bytes.
-const BUFFER: usize = 256 * 1024;
+use super::own_store::{self, Missing};
+
 /// How long to wait for another command that holds the home's lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(20);
@@ -51,19 +44,6 @@ enum Server {
     OwnNode,
     /// A task of this process.
     InProcess(JoinHandle<Result<(), ServeError>>, Lock),
-}
-
-/// The treatment of a home without a catalogue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
-    /// An error. A catalogue that a reading verb made would be served by the next `levada up`,
-    /// and show the node's services over HTTP.
-    #[default]
-    Refuse,
-    /// Makes the catalogue.
-    Create,
-    /// Uses an empty catalogue in a temporary folder, for `--dry-run`.
-    Substitute,
 }
 
 /// Connects to the catalogue at `destination`, or to this home's own.
@@ -111,61 +91,14 @@ async fn open_own(home: &Home, missing: Missing) -> Result<CatalogueConnection, 
             Err(error) => return Err(error.into()),
         }
         match home.lock() {
-            Ok(lock) => return serve_in_process(home, lock, missing),
+            Ok(lock) => {
+                let (caller, served) = own_store::open(home, missing)?;
+                return Ok(CatalogueConnection { caller, server: Server::InProcess(served, lock) });
+            }
             Err(HomeError::Locked { .. }) if Instant::now() < end => sleep(STEP).await,
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Without a running node, a task of this process opens and serves the store.
-fn serve_in_process(
-    home: &Home,
-    lock: Lock,
-    missing: Missing,
-) -> Result<CatalogueConnection, Failure> {
-    finish_interrupted(home).map_err(Failure::local)?;
-    let config = Config::load(&home.config_file())?;
-    // A catalogue that several nodes share exists in its engine, also before this home has a replica.
-    let exists = config.catalogue.engine.is_some() || exists(home, &config);
-    let substitute = match missing {
-        Missing::Refuse if !exists => return Err(no_catalogue(home)),
-        Missing::Substitute if !exists => Some(tempfile::tempdir().map_err(Failure::local)?),
-        _ => None,
-    };
-    let catalogue = match &substitute {
-        Some(folder) => empty_store(folder.path())?,
-        None => open_store(home, &config, Arc::new(SystemClock)).map_err(Failure::local)?,
-    };
-    let (near, far) = tokio::io::duplex(BUFFER);
-    let (read, write) = tokio::io::split(far);
-    let served = tokio::spawn(async move {
-        let served = serve(&catalogue, &Principal::owner(), of_bytes(read, write)).await;
-        // The folder is removed after its database is closed.
-        drop(catalogue);
-        drop(substitute);
-        served
-    });
-    let (read, write) = tokio::io::split(near);
-    Ok(CatalogueConnection {
-        caller: CatalogueClient::new(of_bytes(read, write)),
-        server: Server::InProcess(served, lock),
-    })
-}
-
-/// An empty catalogue in `folder`.
-fn empty_store(folder: &Path) -> Result<Arc<CatalogueHandle>, Failure> {
-    let store = Arc::new(EmbeddedStore::open(folder).map_err(Failure::local)?);
-    Ok(Arc::new(CatalogueHandle::new(store, Arc::new(SystemClock))))
-}
-
-fn no_catalogue(home: &Home) -> Failure {
-    Failure::local(format!(
-        "this home, {}, has no catalogue: `levada catalogue publish`, `import` or `serve` makes \
-         one, or `catalogue = true` in config.toml and `levada up`; `--at NODE/catalogue` uses \
-         that of a node",
-        plain(&home.state_folder().display().to_string())
-    ))
 }
 
 impl CatalogueConnection {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{Package, Published, digest_text};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::{Hasher, Identity};
 use levada_services::catalogue::CatalogueClient;
 use levada_swarm::content::open_own;

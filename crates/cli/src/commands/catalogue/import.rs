@@ -15,7 +15,7 @@ use levada_core::wire::catalogue::Cause;
 use levada_services::catalogue::{CatalogueClient, CatalogueError};
 
 use super::at::At;
-use super::connection::Missing;
+use super::own_store::Missing;
 use super::exported::{Contents, Ready};
 use super::stored::Stored;
 use crate::failure::{Failure, NO, Outcome, USAGE};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_node::Overrides;
-use levada_node::config::{check_name, parse_duration};
+use levada_core::{check_name, parse_duration};
 use serde_json::json;
 
 use super::at::AtOne;

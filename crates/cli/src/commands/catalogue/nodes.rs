@@ -6,7 +6,8 @@ use std::time::Duration;
 use levada_core::{SystemRandom, shuffle};
 use tokio::time::timeout;
 
-use super::connection::{CatalogueConnection, Missing, open};
+use super::connection::{CatalogueConnection, open};
+use super::own_store::Missing;
 use crate::destination::{Destination, Search};
 use crate::failure::{Failure, LOCAL, NO, PROTOCOL, UNREACHABLE};
 use crate::names::Names;

@@ -9,12 +9,13 @@ use levada_catalogue::model::{
     Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
 use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
 use super::at::At;
-use super::connection::{CatalogueConnection, Missing};
+use super::connection::CatalogueConnection;
+use super::own_store::Missing;
 use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_catalogue::model::{Package, Published, digest_text};
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, Target};
 use levada_core::{Identity, Random, SystemRandom};
-use levada_node::config::Config;
-use levada_node::control::{self, ControlError, ProvideRequest, Request};
-use levada_node::peer_network::{self, Listen};
+use levada_config::Config;
+use levada_client::control::{self, ControlError, ProvideRequest, Request};
+use levada_services::swarm::peer_network::{self, Listen};
 use levada_services::catalogue::{Admitted, CatalogueClient, MIN_PACKAGE};
 use levada_services::swarm::join;
 use levada_swarm::content::PartialFile;

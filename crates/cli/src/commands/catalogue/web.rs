@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use levada_catalogue::model::{MAX_DESCRIPTOR, Package, Published, digest_text};
 use levada_core::sha256;
-use levada_node::config::parse_duration;
+use levada_core::parse_duration;
 use serde_json::Value;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};

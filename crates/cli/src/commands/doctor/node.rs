@@ -1,9 +1,9 @@
 //! The node of this home.
 
-use levada_client::home::{Held, Home, HomeError};
+use levada_home::{Held, Home, HomeError};
 use levada_core::shell_word;
 use levada_node::UpError;
-use levada_node::control::{self, ControlError, Request};
+use levada_client::control::{self, ControlError, Request};
 use serde_json::Value;
 
 use super::checks::permission;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::output::{self, plain};
 use levada_capability::SessionId;
-use levada_client::known::{Known, Pin};
+use levada_home::known::{Known, Pin};
 use levada_client::{Client, ClientError, Target};
 use levada_core::wire::RequestedSession;
 use levada_core::{Identity, UnixTime};

@@ -7,9 +7,9 @@ use crate::{output, waiting};
 use clap::Args;
 use levada_capability::SessionId;
 use levada_client::Client;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::{Clock, Succession, SystemClock};
-use levada_node::control::{self, ControlError, Request};
+use levada_client::control::{self, ControlError, Request};
 use levada_node::store::Store;
 
 use super::requested::{self, Requested};

@@ -8,7 +8,7 @@ use levada_catalogue::model::Kind;
 use levada_client::{Client, RequestSpec, Running, Verdict};
 use levada_core::wire::{Service, catalogue::Detail};
 use levada_core::{Identity, SystemRandom, shuffle};
-use levada_node::catalogue::service_of;
+use levada_services::catalogue::descriptor::service_of;
 use levada_services::catalogue::{CatalogueClient, Item, of_stream};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

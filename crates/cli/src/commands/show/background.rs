@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_services::desktop::show::{ControlConnection, ProgramSpec, supervise};
 use tokio::net::UnixStream;
 use tokio::process::Command;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_services::desktop::show::{ControlConnection, Registry, Request, State, Status};
 use tokio::time::{Instant, sleep_until};
 

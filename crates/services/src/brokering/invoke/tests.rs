@@ -217,7 +217,7 @@ async fn only_the_capability_that_was_announced_is_started() {
         let (mut near, task) = scene.running(parameters, Outcome::Hangs).await;
         near.send_raw(sent.as_bytes()).await;
         let end = near.collect().await;
-        assert_eq!(end.exit, Some(DENIED), "{text}");
+        assert_eq!(end.exit, Some(121), "{text}");
         assert!(end.failure.is_some_and(|failure| failure.contains(text)), "{text}");
         assert!(task.await.unwrap().is_err());
     }
@@ -227,16 +227,19 @@ async fn only_the_capability_that_was_announced_is_started() {
 async fn errors_of_the_other_node_are_reported_without_addresses() {
     let scene = Scene::new();
     let capability = scene.capability(scene.invoker.identity());
-    for (code, expected) in [(DENIED, "the cause"), (UNREACHABLE, "does not reach"), (LOCAL, "log")]
-    {
-        let error = CallError { code, text: "the cause at 127.0.0.1:1".into() };
+    for (kind, code, expected) in [
+        (CallErrorKind::Denied, 121, "the cause"),
+        (CallErrorKind::Unreachable, 122, "does not reach"),
+        (CallErrorKind::Local, 120, "log"),
+    ] {
+        let error = CallError { kind, text: "the cause at 127.0.0.1:1".into() };
         let (mut near, task) = scene.running(&capability, Outcome::Fails(error)).await;
         near.send_raw(capability.to_text().as_bytes()).await;
         let end = near.collect().await;
         let failure = end.failure.unwrap();
         assert_eq!(end.exit, Some(code));
         assert!(failure.contains(expected), "{failure}");
-        assert_eq!(failure.contains("127.0.0.1"), code == DENIED);
+        assert_eq!(failure.contains("127.0.0.1"), code == 121);
         assert!(task.await.unwrap().is_err());
     }
 }

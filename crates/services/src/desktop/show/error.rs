@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use levada_client::ClientError;
-use levada_client::home::HomeError;
+use levada_home::HomeError;
 use thiserror::Error;
 
 /// Why a program is not shown, or a command about it failed.

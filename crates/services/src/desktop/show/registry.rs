@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use levada_client::home::{Home, write_private};
+use levada_home::{Home, write_private};
 use levada_core::check_name;
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;

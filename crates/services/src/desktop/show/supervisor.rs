@@ -11,7 +11,7 @@ use std::path::Path;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_client::{Client, ClientError, Running};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};

@@ -25,18 +25,6 @@ const DEFAULT: u16 = 0x8000;
 const EXECUTABLE: u16 = 0x8001;
 const NO_TIME: [u8; 12] = [0xff; 12];
 
-/// The bytes of an entry.
-pub(super) fn length(layout: Layout, entry: &Entry) -> u64 {
-    let path = entry.path.as_os_str().len();
-    let length = match (layout, &entry.kind) {
-        (Layout::First, _) => 11 + path,
-        (Layout::Second, Kind::File(_)) => 17 + path + 8,
-        (Layout::Second, Kind::Folder) => 17 + path,
-        (Layout::Second, Kind::Link(target)) => 17 + path + 2 + target.as_os_str().len(),
-    };
-    length as u64
-}
-
 impl Manifest {
     /// The beginning of the content: layout and length, and the manifest itself.
     pub fn encode(&self) -> Vec<u8> {

@@ -47,7 +47,7 @@ fn a_manifest_survives_encoding() {
             (version, &(bytes.len() as u16 - 8).to_be_bytes()[..])
         );
         let sum: u64 =
-            manifest.entries().iter().map(|one| encoding::length(manifest.layout, one)).sum();
+            manifest.entries().iter().map(|one| one.encoded_length(manifest.layout)).sum();
         assert_eq!(sum, bytes.len() as u64 - 8);
         assert_eq!(decode(&bytes), Ok(manifest.clone()));
         for end in 9..bytes.len() {

@@ -7,10 +7,10 @@ use levada_session::Connection;
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use super::{MOST_WAITING, Runner};
+use super::{MOST_WAITING, Named, Runner};
 use crate::PeerId;
 use crate::driver::events::{Event, Progress};
-use crate::driver::links::Link;
+use crate::driver::link::Link;
 use crate::driver::meeting;
 use crate::peer::Input;
 
@@ -18,21 +18,6 @@ use crate::peer::Input;
 const ANNOUNCEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The wait for the connection of a peer, before this side connects to it: that between two attempts in RFC 8305, section 5.
 const SECOND_ATTEMPT: Duration = Duration::from_millis(250);
-
-/// A neighbour that the coordinator has named.
-pub(super) struct Named {
-    pub(super) identity: Identity,
-    /// This side connects to it first.
-    dials_first: bool,
-    /// The attempt to connect to it.
-    attempt: Option<AbortHandle>,
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.attempt.iter().for_each(AbortHandle::abort);
-    }
-}
 
 impl Runner {
     /// An incoming connection: of a neighbour that was named, or will be.

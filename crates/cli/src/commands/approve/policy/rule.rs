@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levada_capability::exchange::SessionRequest;
 use levada_core::{Identity, Params, UnixTime};
-use levada_node::config::parse_duration;
+use levada_core::parse_duration;
 use levada_services::brokering::ServicePattern;
 use regex_lite::Regex;
 use serde::Deserialize;

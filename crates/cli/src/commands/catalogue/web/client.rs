@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_node::config::format_duration;
+use levada_core::format_duration;
 use rustls::crypto::aws_lc_rs;
 use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};

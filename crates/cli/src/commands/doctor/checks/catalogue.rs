@@ -1,9 +1,9 @@
 //! The checks of the catalogue: of its files, and of the engine of one that several nodes share.
 
 use levada_catalogue::store::StoreError;
-use levada_client::home::Home;
+use levada_home::Home;
 use levada_core::shell_word;
-use levada_node::config::Config;
+use levada_config::Config;
 use levada_node::{Overrides, check};
 
 use crate::commands::doctor::node::Node;

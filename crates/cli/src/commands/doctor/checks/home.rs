@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use levada_client::home::{Home, HomeError};
+use levada_home::{Home, HomeError};
 use levada_core::shell_word;
 use levada_node::store::DiskState;
 use levada_node::{check, restore};

@@ -4,7 +4,7 @@ use std::io;
 
 use levada_core::Identity;
 use levada_node::Overrides;
-use levada_node::config::Config;
+use levada_config::Config;
 use levada_node::ports::{self, Port};
 use serde_json::Value;
 

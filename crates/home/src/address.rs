@@ -5,6 +5,7 @@
 //! dialled only if the user types it, and then gets the tag of this machine.
 
 mod machine;
+mod own;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,8 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
+
+pub use own::{published, reachable};
 
 /// Maximum length of an address in bytes: that of a name in a text form (`docs/protocol.md`, "Text forms").
 const MAX_ADDRESS: usize = 255;
@@ -83,7 +86,7 @@ fn is_local(ip: IpAddr) -> bool {
 }
 
 /// The text of an address of this machine, or of one that was announced to it.
-pub(crate) fn of_socket(address: &SocketAddr) -> String {
+pub fn of_socket(address: &SocketAddr) -> String {
     if is_local(address.ip()) { tagged(&address.to_string()) } else { address.to_string() }
 }
 
@@ -96,7 +99,7 @@ pub fn handed_out(address: &SocketAddr) -> Option<String> {
 
 /// The addresses for one that the user typed. It is always dialled, so the tag of this machine is added where it may be of
 /// this machine.
-pub(crate) fn typed(text: &str) -> Vec<String> {
+pub fn typed(text: &str) -> Vec<String> {
     let (host_port, _) = split(text);
     match host_port.parse::<SocketAddr>() {
         Ok(address) if is_local(address.ip()) => vec![tagged(host_port)],
@@ -119,7 +122,7 @@ pub fn shown(text: &str) -> &str {
 }
 
 /// Whether it may be dialled on this machine, by its text alone.
-pub(crate) fn is_usable(text: &str) -> bool {
+pub fn is_usable(text: &str) -> bool {
     match split(text) {
         (_, Some(tag)) => tag == machine::tag(),
         (host_port, None) => {
@@ -129,7 +132,7 @@ pub(crate) fn is_usable(text: &str) -> bool {
 }
 
 /// Whether it is an address of a single link, which other machines cannot use.
-pub(crate) fn is_of_link(text: &str) -> bool {
+pub fn is_of_link(text: &str) -> bool {
     let ip = split(text).0.parse::<SocketAddr>().map(|address| address.ip());
     ip.is_ok_and(|ip| is_local(ip) && !ip.to_canonical().is_loopback())
 }
@@ -139,7 +142,7 @@ pub(crate) fn is_of_link(text: &str) -> bool {
 ///
 /// # Errors
 /// The error of the resolver; `TimedOut` after 5 s; `NotFound` if no address is left.
-pub(crate) async fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
+pub async fn resolve(text: &str) -> io::Result<Vec<SocketAddr>> {
     let not_found = |text| Err(io::Error::new(io::ErrorKind::NotFound, text));
     if !is_usable(text) {
         return not_found("an address of another machine's loopback, or of one link");

@@ -1,4 +1,4 @@
-//! How a peer of a share reaches others, and they it.
+//! Connects a peer with the other peers of its share, in both directions.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,8 @@ use levada_client::{Client, Over, Target};
 use levada_session::{Connection, Options, accept};
 use levada_swarm::UdpStream;
 use levada_swarm::driver::{Dial, Network};
-use levada_transport::quic::{Endpoint, QuicListener, QuicOptions};
+use levada_home::address;
+use levada_transport::quic::{self, Endpoint, QuicListener, QuicOptions};
 use levada_transport::{Tcp, Transport};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Sender, channel};
@@ -18,7 +19,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::listen::{bind_one_udp, handed_out};
 
 /// Handshakes at a time. Anyone may connect; only peers that the node has named are served.
 const HANDSHAKES: usize = 32;
@@ -53,9 +53,9 @@ pub fn open(
         Some(listener) => {
             let config = Arc::new(ServerConfig::new(client.key()).map_err(io::Error::other)?);
             let address = listener.local_addr()?;
-            addresses = handed_out(&[address], &[]);
+            addresses = address::published(&[address], &[]);
             if udp.is_some() {
-                let socket = bind_one_udp(address);
+                let socket = quic::bind(address);
                 match socket.and_then(|socket| Endpoint::new(socket, QuicOptions::default())) {
                     Ok(bound) => {
                         drop(tasks.spawn(serve_udp(bound, config.clone(), sender.clone())))
@@ -80,7 +80,7 @@ pub fn open(
 /// # Errors
 /// No socket can be opened.
 pub fn endpoint() -> io::Result<Endpoint> {
-    let any = |address: IpAddr| bind_one_udp((address, 0).into());
+    let any = |address: IpAddr| quic::bind((address, 0).into());
     // Both families, or a host without IPv6.
     let socket =
         any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_cache_size};
 
-use super::duration::parse_duration;
+use levada_core::parse_duration;
 use super::reader::{Section, Value};
 use super::{ConfigError, IdentityRef};
 
@@ -109,7 +109,7 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use crate::config::Config;
+    use crate::Config;
 
     fn parse(text: &str) -> Result<Config, String> {
         Config::parse(Path::new("config.toml"), text).map_err(|error| error.to_string())

@@ -80,7 +80,7 @@ fn listen(value: &Value<'_>) -> Result<Vec<Address>, ConfigError> {
 mod tests {
     use std::path::Path;
 
-    use crate::config::Config;
+    use crate::Config;
     use levada_services::forward::client::Mode;
 
     #[test]

@@ -6,7 +6,7 @@ use levada_core::{Identity, check_name};
 
 use super::ConfigError;
 use super::reader::Value;
-use levada_client::known::Known;
+use levada_home::known::Known;
 
 pub(super) const ALLOWED: &str =
     "an identity, which begins with `lv` (`levada id` prints it), or a name of `levada peers ls`";

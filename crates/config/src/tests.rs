@@ -1,7 +1,9 @@
 use levada_core::{Identity, UnixTime};
 
+use levada_core::DurationError;
+
 use super::*;
-use levada_client::known::Known;
+use levada_home::known::Known;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(Path::new("config.toml"), text)

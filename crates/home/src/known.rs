@@ -21,7 +21,7 @@ pub use address::MOST_ADDRESSES;
 pub use name::NameError;
 pub use pin::{Pin, PinError, RenameError};
 pub use rotation::FollowError;
-pub(crate) use rotation::MAX_CHAIN;
+pub use rotation::MAX_CHAIN;
 
 /// The database `known.db`.
 pub struct Known {

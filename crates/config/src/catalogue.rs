@@ -143,7 +143,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use crate::Config;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
         Config::parse(Path::new("config.toml"), text)

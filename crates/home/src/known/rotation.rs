@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::{Known, row};
 
 /// Maximum number of successive rotations that are followed.
-pub(crate) const MAX_CHAIN: usize = 16;
+pub const MAX_CHAIN: usize = 16;
 
 /// Why a succession was not followed or added.
 #[derive(Debug, Error)]

@@ -1,8 +1,9 @@
 //! The configuration of a node in TOML. An error names the file, the line, the key and the allowed values. Unknown keys are
 //! errors.
 
+#![forbid(unsafe_code)]
+
 mod catalogue;
-mod duration;
 mod engine;
 mod error;
 mod forward;
@@ -18,16 +19,15 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use levada_client::address;
+use levada_core::parse_duration;
+use levada_home::address;
 use reader::{Section, Value};
 
 pub use catalogue::Catalogue;
-pub use duration::{DurationError, format_duration, parse_duration};
 pub use engine::Engine;
 pub use error::ConfigError;
 pub use forward::ForwardSource;
 pub use identify::IdentityRef;
-pub use levada_core::check_name;
 pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;
@@ -182,8 +182,13 @@ impl Config {
         Ok(config)
     }
 
+    /// The keys and values of the file.
+    pub fn source(&self) -> &toml::Table {
+        &self.source
+    }
+
     /// The keys that differ from `started`, the file at the start of the node, and that are not read again while it runs.
-    pub(crate) fn changed_since(&self, started: &toml::Table) -> Vec<&'static str> {
+    pub fn changed_since(&self, started: &toml::Table) -> Vec<&'static str> {
         let differs = |key: &&str| self.source.get(*key) != started.get(*key);
         KEYS.into_iter().filter(|key| !RELOADED.contains(key)).filter(differs).collect()
     }

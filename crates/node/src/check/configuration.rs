@@ -1,0 +1,108 @@
+//! Checks of a configuration: its services, names, certificates, credentials and catalogue.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use levada_catalogue::store::NoStore;
+use levada_home::Home;
+use levada_home::known::Known;
+use levada_core::{Identity, SystemClock};
+use levada_service::Context;
+use levada_services::catalogue::CatalogueHandle;
+use levada_services::registry;
+
+use levada_config::{Config, ConfigError};
+use crate::error::UpError;
+use crate::http;
+use crate::overrides::Overrides;
+use crate::{ports, services};
+
+/// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns what its services
+/// lack on this machine, which does not prevent a start.
+///
+/// # Errors
+/// [`UpError`] with the file, the line and the problem.
+pub fn check(
+    home: &Home,
+    config: &Config,
+    overrides: &Overrides,
+) -> Result<Vec<ConfigError>, UpError> {
+    let names = Names::open(home)?;
+    check_names(config, &names.known).map_err(UpError::of)?;
+    let clock = Arc::new(SystemClock);
+    let is_wanted = overrides.only_catalogue || config.catalogue.wanted != Some(false);
+    let catalogue =
+        is_wanted.then(|| Arc::new(CatalogueHandle::new(Arc::new(NoStore), clock.clone())));
+    // The services are built and not used, so that any identity will do.
+    let context = Context::without_client(Identity::from_bytes([1; 32]));
+    let builder = services::Builder { registry: registry(catalogue), context };
+    services::offered(config, overrides, &names.known, &builder).map_err(UpError::of)?;
+    let ports = ports::wanted(config, overrides);
+    if let Some((_, error)) = ports::repeated(&ports).find(|(port, _)| !port.is_of_forward()) {
+        return Err(error);
+    }
+    if let Some(files) = overrides.http_tls.as_ref().or(config.http_tls.as_ref()) {
+        http::Certificate::load(files)?;
+    }
+    if let Some(engine) = config.catalogue.engine.as_ref().filter(|_| is_wanted) {
+        engine.options(clock).map_err(UpError::of)?;
+    }
+    match overrides.only_catalogue {
+        true => Ok(Vec::new()),
+        false => services::missing(config, &overrides.services).map_err(UpError::of),
+    }
+}
+
+fn check_names(config: &Config, known: &Known) -> Result<(), ConfigError> {
+    let servers = config.middlebox.iter().flat_map(|middlebox| &middlebox.servers);
+    let allowed = config.allow.iter().map(|entry| &entry.identity);
+    let mut all = allowed.chain(&config.block).chain(servers);
+    all.try_for_each(|one| one.identity(known).map(drop))
+}
+
+/// The pinned names of a home, which a check does not change.
+pub struct Names {
+    /// The names; none if the home has none.
+    pub known: Known,
+    /// Of a database that is missing or is migrated at the next start: it is opened as a copy.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Names {
+    /// Opens the names of `home` to read them.
+    ///
+    /// # Errors
+    /// [`UpError`] as for a start.
+    pub fn open(home: &Home) -> Result<Self, UpError> {
+        let file = home.known_db();
+        let exists = fs::exists(&file).unwrap_or(true);
+        if exists && let (known, true) = Known::examine(&file).map_err(UpError::of)? {
+            return Ok(Self { known, _folder: None });
+        }
+        let folder = tempfile::tempdir().map_err(UpError::of)?;
+        let copy = folder.path().join("known.db");
+        if exists {
+            for end in ["", "-wal"] {
+                copy_if_exists(&with_end(&file, end), &with_end(&copy, end))?;
+            }
+        }
+        Ok(Self { known: Known::open(&copy).map_err(UpError::of)?, _folder: Some(folder) })
+    }
+}
+
+fn with_end(path: &Path, end: &str) -> OsString {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name
+}
+
+fn copy_if_exists(from: &OsString, to: &OsString) -> Result<(), UpError> {
+    match fs::copy(from, to) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(UpError(format!("{}: {error}", Path::new(from).display())))
+        }
+        _ => Ok(()),
+    }
+}
