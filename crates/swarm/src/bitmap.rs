@@ -16,8 +16,8 @@ impl Bitmap {
         Self { words: vec![0; length.div_ceil(64) as usize].into(), length, count: 0 }
     }
 
-    /// The set in `bytes`: chunk 0 is the lowest bit of the first byte. None unless `bytes` has exactly the bits of `length`
-    /// chunks, and those behind them are 0.
+    /// The set in `bytes`: chunk 0 is the lowest bit of the first byte. None unless `bytes` has
+    /// exactly the bits of `length` chunks, and those behind them are 0.
     pub fn from_bytes(length: u32, bytes: &[u8]) -> Option<Self> {
         if bytes.len() != length.div_ceil(8) as usize {
             return None;
@@ -93,7 +93,8 @@ impl Bitmap {
         self.next(from, |word| word)
     }
 
-    /// The first chunk at or behind `from` that is in this set and not in `other`, which has the same length; does not go round.
+    /// The first chunk at or behind `from` that is in this set and not in `other`, which has the
+    /// same length; does not go round.
     pub fn next_beyond(&self, other: &Self, from: u32) -> Option<u32> {
         let mut at = from;
         while at < self.length {
@@ -141,8 +142,9 @@ impl Bitmap {
         })
     }
 
-    /// The levels of the hash tree between a chunk and its lowest ancestor that is verified once every chunk of this set is:
-    /// so many siblings prove the chunk. The tree has `levels` levels above the chunks.
+    /// The levels of the hash tree between a chunk and its lowest ancestor that is verified once
+    /// every chunk of this set is: so many siblings prove the chunk. The tree has `levels` levels
+    /// above the chunks.
     pub fn missing_levels(&self, index: u32, levels: u8) -> u8 {
         let empty_below = |level: &u8| {
             let start = index >> level << level;

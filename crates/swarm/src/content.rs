@@ -1,9 +1,12 @@
-//! Content on disk: the hash tree over its chunks, what a coordinator reads, and what a peer has received.
+//! Content on disk: the hash tree over its chunks, what a coordinator reads, and what a peer has
+//! received.
 
 mod attributes;
 mod beside;
+mod data_file;
 mod error;
 mod folder;
+mod journal;
 mod listing;
 mod manifest;
 mod naming;

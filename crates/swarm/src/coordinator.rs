@@ -1,4 +1,5 @@
-//! The coordinator of a share in direct mode: it gives each chunk out once, and says who exchanges chunks with whom.
+//! The coordinator of a share in direct mode: it gives each chunk out once, and says who exchanges
+//! chunks with whom.
 
 mod members;
 
@@ -15,7 +16,8 @@ use members::Members;
 
 /// The most peers that the source exchanges chunks with itself.
 const SOURCE_NEIGHBOURS: usize = 32;
-/// So many different identities must accuse another until it is expelled, since one accuser may lie.
+/// So many different identities must accuse another until it is expelled, since one accuser may
+/// lie.
 const ACCUSERS: usize = 2;
 /// Peers that have reported nothing for so long do not get what the source can no longer read.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -23,7 +25,8 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 /// What happens to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A peer with this identity has connected; [`Coordinator::handle`] numbers it by [`Coordinator::next_id`].
+    /// A peer with this identity has connected; [`Coordinator::handle`] numbers it by
+    /// [`Coordinator::next_id`].
     Joined([u8; 32]),
     /// A control message. The connection has proved the sender.
     Message(PeerId, Message),
@@ -36,7 +39,8 @@ pub enum Input {
         /// The chunk.
         index: u32,
     },
-    /// A chunk of [`Output::SendChunk`] cannot be read any more: in direct mode from the source, in mediated mode because it was evicted.
+    /// A chunk of [`Output::SendChunk`] cannot be read any more: in direct mode from the source, in
+    /// mediated mode because it was evicted.
     Unreadable {
         /// The receiver.
         to: PeerId,
@@ -52,7 +56,8 @@ pub enum Input {
         /// Whether it belongs to the content.
         good: bool,
     },
-    /// Only in mediated mode: the chunk of [`Output::Load`] is in the cache, or could not be read (`good` is false).
+    /// Only in mediated mode: the chunk of [`Output::Load`] is in the cache, or could not be read
+    /// (`good` is false).
     Loaded {
         /// The chunk.
         index: u32,
@@ -204,7 +209,8 @@ impl Coordinator {
         self.serve_isolated(now);
     }
 
-    /// A peer that has all chunks gives its place beside the source to one that others may not reach.
+    /// A peer that has all chunks gives its place beside the source to one that others may not
+    /// reach.
     fn serve_isolated(&mut self, now: Duration) {
         let linked: BTreeSet<PeerId> = match self.members.isolated().next() {
             Some(_) => self.exchange.neighbours().collect(),
@@ -233,7 +239,8 @@ impl Coordinator {
         }
     }
 
-    /// The source no longer has a chunk. If no other peer has it, all are told; otherwise only the one that waits for it.
+    /// The source no longer has a chunk. If no other peer has it, all are told; otherwise only the
+    /// one that waits for it.
     fn tell_lost(&mut self, index: u32, waiting: PeerId) {
         let runs = runs_of(&[index]);
         let is_elsewhere = self.exchange.copies(index) > 1;
@@ -244,7 +251,8 @@ impl Coordinator {
         }
     }
 
-    /// When all peers are told what the source can no longer read: those that have a chunk of it may have left, or cannot be reached.
+    /// When all peers are told what the source can no longer read: those that have a chunk of it
+    /// may have left, or cannot be reached.
     fn give_up_at(&self) -> Option<Duration> {
         let progressed = self.progressed.filter(|_| self.unreadable.count() > 0)?;
         Some(progressed + PROGRESS_TIMEOUT)
@@ -294,7 +302,8 @@ mod tests {
         assert!(victims.iter().all(|victim| !left.contains(victim)), "{left:?}");
     }
 
-    /// Over fast links the answer of a receiver may be here before the news that the chunk has left.
+    /// Over fast links the answer of a receiver may be here before the news that the chunk has
+    /// left.
     #[test]
     fn a_chunk_that_was_wrong_is_offered_again_whatever_is_known_first() {
         let geometry = Geometry::new(1000, ChunkSize::new(1024).unwrap()).unwrap();

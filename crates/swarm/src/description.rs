@@ -40,7 +40,8 @@ pub struct Description {
     pub is_mediated: bool,
     /// The stream that goes by UDP where UDP gets through; `None` if both go by TCP.
     pub udp: Option<UdpStream>,
-    /// The name of the file or folder: one that every file system can hold, without `/`. It need not be UTF-8.
+    /// The name of the file or folder: one that every file system can hold, without `/`. It need
+    /// not be UTF-8.
     pub name: PathBuf,
 }
 

@@ -1,7 +1,8 @@
 //! Runs the state machines on tokio, over streams of sessions.
 //!
-//! Each pair of parties has two streams: one for control messages, one for chunks. One task owns the state machine; each stream has a task for
-//! each direction. Disk and hashing are in the blocking pool.
+//! Each pair of parties has two streams: one for control messages, one for chunks. One task owns
+//! the state machine; each stream has a task for each direction. Disk and hashing are in the
+//! blocking pool.
 
 mod cache;
 mod events;

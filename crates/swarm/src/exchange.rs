@@ -1,9 +1,12 @@
-//! What two neighbours do with each other: one offers chunks, the other accepts those that it lacks.
+//! What two neighbours do with each other: one offers chunks, the other accepts those that it
+//! lacks.
 //!
-//! An offer costs a round trip, but no chunk is sent twice, and the sender decides by the state of its uplink: it makes the next offer
-//! while chunks accepted before are still leaving.
+//! An offer costs a round trip, but no chunk is sent twice, and the sender decides by the state of
+//! its uplink: it makes the next offer while chunks accepted before are still leaving.
 
+mod arrivals;
 mod choosing;
+mod copies;
 mod fresh;
 mod given;
 mod giving;
@@ -23,6 +26,8 @@ use crate::message::{MAX_RUNS, Message};
 use crate::random::Random;
 use crate::{Geometry, Output, PeerId};
 
+use arrivals::Arrivals;
+use copies::Copies;
 use fresh::Fresh;
 pub(crate) use given::Given;
 use news::News;
@@ -52,32 +57,23 @@ struct Neighbour {
     answer: Duration,
 }
 
-/// A chunk that was accepted.
-struct Expected {
-    from: PeerId,
-    since: Duration,
-    until: Duration,
-}
-
-/// The chunks of one party, and those of its neighbours. Time is the duration since any fixed moment.
+/// The chunks of one party, and those of its neighbours. Time is the duration since any fixed
+/// moment.
 pub(crate) struct Exchange {
     geometry: Geometry,
     have: Bitmap,
     neighbours: BTreeMap<PeerId, Neighbour>,
-    /// For each chunk, how many neighbours have it.
-    copies: Vec<u16>,
-    /// For each chunk, how many neighbours it was offered to, or is on its way to.
-    sending: Vec<u16>,
+    copies: Copies,
     /// Chunks that no neighbour had when they came.
     fresh: Fresh,
-    expected: BTreeMap<u32, Expected>,
-    /// The time from accepting a chunk to its arrival, as a moving average.
-    arrival: Duration,
+    arrivals: Arrivals,
     news: News,
-    /// Before this, no accepted chunk is late, and no offer is withdrawn. It may be earlier than the first of these.
+    /// Before this, no accepted chunk is late, and no offer is withdrawn. It may be earlier than
+    /// the first of these.
     deadline: Option<Duration>,
     slots: Slots,
-    /// Chunks that were accepted and do not leave yet: the receiver, the chunk, and how many levels it lacks.
+    /// Chunks that were accepted and do not leave yet: the receiver, the chunk, and how many levels
+    /// it lacks.
     accepted: VecDeque<(PeerId, u32, u8)>,
     /// Only at the coordinator: chunks are given out once.
     given: Option<Given>,
@@ -90,13 +86,11 @@ impl Exchange {
         let chunks = have.length();
         Self {
             geometry,
-            copies: vec![0; chunks as usize],
-            sending: vec![0; chunks as usize],
+            copies: Copies::new(chunks),
             have,
             neighbours: BTreeMap::new(),
             fresh: Fresh::new(chunks),
-            expected: BTreeMap::new(),
-            arrival: Duration::ZERO,
+            arrivals: Arrivals::default(),
             news: News::new(chunks),
             deadline: None,
             slots: Slots::new(geometry),
@@ -132,7 +126,7 @@ impl Exchange {
 
     /// How many neighbours have chunk `index`.
     pub(crate) fn copies(&self, index: u32) -> u16 {
-        self.copies.get(index as usize).copied().unwrap_or_default()
+        self.copies.present(index)
     }
 
     /// A neighbour can be reached now. It is told what is here.
@@ -162,8 +156,8 @@ impl Exchange {
         }
         if self.given.is_none() {
             let mut all = self.have.clone();
-            for index in self.expected.keys() {
-                all.insert(*index);
+            for index in self.arrivals.indices() {
+                all.insert(index);
             }
             let runs: Vec<Range<u32>> = all.runs().collect();
             self.send_runs(peer, &runs, Message::Have);
@@ -176,19 +170,12 @@ impl Exchange {
         let Some(gone) = self.neighbours.remove(&peer) else { return };
         gone.sending.iter().for_each(|sending| self.release(sending));
         for index in gone.have.runs().flatten() {
-            self.copies[index as usize] -= 1;
+            self.copies.remove(index);
         }
         if let Some(given) = &mut self.given {
             given.forget(peer, &gone.have, &self.copies);
         }
-        let mut lost = Vec::new();
-        self.expected.retain(|index, expected| {
-            let keep = expected.from != peer;
-            if !keep {
-                lost.push(*index);
-            }
-            keep
-        });
+        let lost = self.arrivals.remove_all(peer);
         self.want(&lost);
         self.fill(now);
     }
@@ -209,7 +196,7 @@ impl Exchange {
             Message::Have(runs) => {
                 for index in within(runs, neighbour.have.length()) {
                     if neighbour.have.insert(index) {
-                        self.copies[index as usize] += 1;
+                        self.copies.add(index);
                     }
                     if let Some(given) = &mut self.given {
                         given.reported(from, index);
@@ -253,7 +240,7 @@ impl Exchange {
     fn learn(&mut self, peer: PeerId, index: u32) {
         let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
         if neighbour.have.insert(index) {
-            self.copies[index as usize] += 1;
+            self.copies.add(index);
         }
         if let Some(given) = &mut self.given {
             given.reported(peer, index);
@@ -269,9 +256,9 @@ impl Exchange {
             sending.is_wanted = true;
         }
         if neighbour.have.remove(index) {
-            self.copies[index as usize] -= 1;
+            self.copies.remove(index);
             if let Some(given) = &mut self.given {
-                given.wanted(index, self.copies[index as usize]);
+                given.wanted(index, self.copies.present(index));
             } else if self.have.contains(index) {
                 self.fresh.push(index);
             }

@@ -43,7 +43,8 @@ impl ChunkSize {
     }
 }
 
-/// The length of content, in chunks of one size. The last chunk may be shorter; content of 0 bytes has none.
+/// The length of content, in chunks of one size. The last chunk may be shorter; content of 0 bytes
+/// has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Geometry {
     length: u64,

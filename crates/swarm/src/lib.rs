@@ -1,5 +1,5 @@
-//! One file to many peers. A *coordinator* knows which *peer* has which *chunk*; peers pass chunks on to each other, and verify each one
-//! against the BLAKE3 root of the content.
+//! One file to many peers. A *coordinator* knows which *peer* has which *chunk*; peers pass chunks
+//! on to each other, and verify each one against the BLAKE3 root of the content.
 //!
 //! Coordinator and peer are state machines without I/O.
 
@@ -22,7 +22,8 @@ pub use description::{Description, DescriptionError, UdpStream};
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};
 pub use output::Output;
 
-/// A peer of one share, as the coordinator numbers it. Numbers are not reused during the life of a share.
+/// A peer of one share, as the coordinator numbers it. Numbers are not reused during the life of a
+/// share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 

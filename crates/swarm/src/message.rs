@@ -1,8 +1,8 @@
 //! Messages of the control stream, and the header of a chunk on the data stream.
 //!
-//! Numbers are big-endian. A message is its tag (1 byte) and its fields in order; runs begin with their number (2 bytes),
-//! requests and addresses with theirs (1 byte).
-//! `docs/protocol.md`, "The swarm", has the layouts.
+//! Numbers are big-endian. A message is its tag (1 byte) and its fields in order; runs begin with
+//! their number (2 bytes), requests and addresses with theirs (1 byte). `docs/protocol.md`, "The
+//! swarm", has the layouts.
 
 use std::ops::Range;
 
@@ -47,7 +47,8 @@ pub enum Message {
         identity: [u8; 32],
         /// Where it listens, `host:port`.
         addresses: Vec<String>,
-        /// Whether the receiver connects; otherwise the peer does, and the receiver only if that takes long.
+        /// Whether the receiver connects; otherwise the peer does, and the receiver only if that
+        /// takes long.
         dial: bool,
     },
     /// From the coordinator: this peer is no longer a neighbour.
@@ -97,7 +98,8 @@ impl Message {
         requests.iter().map(|(index, _)| *index).chain(accepted)
     }
 
-    /// The bytes of the message. Lists that are longer than allowed are cut; the caller divides them.
+    /// The bytes of the message. Lists that are longer than allowed are cut; the caller divides
+    /// them.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(16);
         match self {

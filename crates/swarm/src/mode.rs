@@ -136,7 +136,8 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// A peer that has the chunks `have` of a content. In direct mode it listens at `addresses`, and its random choices follow from `seed`.
+    /// A peer that has the chunks `have` of a content. In direct mode it listens at `addresses`,
+    /// and its random choices follow from `seed`.
     pub fn new(
         mode: Mode,
         geometry: Geometry,
@@ -159,7 +160,8 @@ impl Peer {
         }
     }
 
-    /// Offers no chunk to others, in direct mode. In mediated mode, peers send what the coordinator asks for.
+    /// Offers no chunk to others, in direct mode. In mediated mode, peers send what the coordinator
+    /// asks for.
     pub fn receive_only(&mut self) {
         if let Self::Direct(direct) = self {
             direct.receive_only();

@@ -13,7 +13,8 @@ use crate::{Geometry, Output, PeerId};
 /// The most neighbours that a coordinator may name.
 const MOST_NEIGHBOURS: usize = 256;
 
-/// After so many wrong chunks from the coordinator, which verifies all of them, the link is given up.
+/// After so many wrong chunks from the coordinator, which verifies all of them, the link is given
+/// up.
 pub(crate) const MOST_WRONG: u32 = 16;
 
 /// What happens to a peer.
@@ -21,7 +22,8 @@ pub(crate) const MOST_WRONG: u32 = 16;
 pub enum Input {
     /// A control message. The connection has proved the sender.
     Message(PeerId, Message),
-    /// The connection to a neighbour that [`Output::Connect`] or [`Output::Allow`] named is there. The one to the coordinator is the first.
+    /// The connection to a neighbour that [`Output::Connect`] or [`Output::Allow`] named is there.
+    /// The one to the coordinator is the first.
     Linked(PeerId),
     /// It is gone, or could not be made.
     Unlinked(PeerId),
@@ -81,7 +83,8 @@ impl Peer {
         self.have().is_full()
     }
 
-    /// The chunks that are missing, if the coordinator says that all of them are lost; None while another party may have one.
+    /// The chunks that are missing, if the coordinator says that all of them are lost; None while
+    /// another party may have one.
     pub fn lost(&self) -> Option<Vec<Range<u32>>> {
         // The coordinator counts as one copy.
         let is_lost = |index| self.lost.contains(index) && self.exchange.copies(index) <= 1;

@@ -1,6 +1,7 @@
 //! Random choices of the state machines, from a seed: the same inputs give the same outputs.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). Nothing secret depends on it.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators"). Nothing
+/// secret depends on it.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 

@@ -37,7 +37,7 @@ fn every_peer_receives_everything() {
         let outcome = run(&equal(peers, chunks));
         assert_eq!((outcome.finished.len(), outcome.incomplete), (peers, 0), "{peers} {chunks}");
         assert_eq!(
-            (outcome.duplicates, outcome.chunks_sent),
+            (outcome.chunks.duplicates, outcome.chunks.sent),
             (0, u64::from(chunks) * peers as u64)
         );
     }
@@ -123,7 +123,7 @@ fn few_chunks_reach_many_peers_nearly_as_fast_as_by_trees() {
         let mut scenario = equal(200, 10);
         scenario.seed = seed;
         let outcome = run(&scenario);
-        assert_eq!((outcome.finished.len(), outcome.duplicates), (200, 0));
+        assert_eq!((outcome.finished.len(), outcome.chunks.duplicates), (200, 0));
         outcome.finished[199].as_secs_f64() / scenario.tree_bound().as_secs_f64()
     };
     let ratios: Vec<f64> = (0..5).map(ratio).collect();

@@ -202,7 +202,8 @@ impl Peer {
 }
 
 impl Running {
-    /// Waits until all chunks are there; the peer goes on providing them. Returns the peers that have sent wrong chunks.
+    /// Waits until all chunks are there; the peer goes on providing them. Returns the peers that
+    /// have sent wrong chunks.
     async fn completed(&mut self) -> Vec<Identity> {
         let mut wrong = Vec::new();
         let wait = async {

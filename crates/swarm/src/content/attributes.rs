@@ -10,8 +10,9 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 use crate::content::error::ContentError;
 use crate::content::manifest::{Entry, Kind, Modified, Permissions};
 
-/// Does so with all `entries` of the folder at `root`, what is in a folder before the folder itself: whatever is made in it changes its time,
-/// and its permissions may forbid it. Returns the mode of the root itself, which only its owner may use until it has its name.
+/// Does so with all `entries` of the folder at `root`, what is in a folder before the folder
+/// itself: whatever is made in it changes its time, and its permissions may forbid it. Returns the
+/// mode of the root itself, which only its owner may use until it has its name.
 ///
 /// # Errors
 /// [`ContentError::File`]. It may be done again.

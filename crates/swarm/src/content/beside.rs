@@ -9,7 +9,8 @@ use crate::content::manifest::MAX_NAME;
 /// How many bytes of a hash distinguish names that are too long to be kept whole.
 const DISTINCT: usize = 8;
 
-/// `target` with `suffix` behind its name. Of a name that is too long with it, a hash takes the place of the end.
+/// `target` with `suffix` behind its name. Of a name that is too long with it, a hash takes the
+/// place of the end.
 pub(super) fn beside(target: &Path, suffix: &str) -> PathBuf {
     let name = target.file_name().unwrap_or_default();
     if name.len() + suffix.len() <= MAX_NAME {

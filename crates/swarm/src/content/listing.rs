@@ -80,7 +80,8 @@ impl Found {
                 let name = name.to_string_lossy().into_owned();
                 return Err(ManifestError::Path(name).into());
             }
-            // The depth and length of each path are bounded here, so that a deep tree does not end the program.
+            // The depth and length of each path are bounded here, so that a deep tree does not end
+            // the program.
             check_path(&name)?;
             self.walk(&child.path(), &name, listing)?;
         }

@@ -63,7 +63,8 @@ pub struct Modified {
 /// The layout of a manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Layout {
-    /// Files only, of whose permissions only execution is kept: that of shares that were made by earlier versions.
+    /// Files only, of whose permissions only execution is kept: that of shares that were made by
+    /// earlier versions.
     First,
     /// All.
     #[default]
@@ -132,8 +133,8 @@ impl Manifest {
         Ok(Self { layout, entries })
     }
 
-    /// The same entries, with `_` for each character of a path that hides or reorders text, and the number of
-    /// paths that this has changed.
+    /// The same entries, with `_` for each character of a path that hides or reorders text, and the
+    /// number of paths that this has changed.
     ///
     /// # Errors
     /// [`ManifestError::Twice`] if two paths are equal then.
@@ -163,8 +164,8 @@ impl Manifest {
     }
 }
 
-/// Checks that no path stands twice, nor for a folder of another one that is none. Some file systems do not distinguish case;
-/// there, one file would replace another.
+/// Checks that no path stands twice, nor for a folder of another one that is none. Some file
+/// systems do not distinguish case; there, one file would replace another.
 fn check_distinct(entries: &[Entry]) -> Result<(), ManifestError> {
     let mut all: Vec<(Vec<u8>, &Entry)> =
         entries.iter().map(|entry| (folded(&entry.path), entry)).collect();

@@ -13,12 +13,14 @@ use crate::content::error::ContentError;
 /// Gives the open file at `from` the name `target`.
 ///
 /// # Errors
-/// [`ContentError::Exists`], [`ContentError::File`]; [`ContentError::Foreign`] if another file has taken its place at `from`.
+/// [`ContentError::Exists`], [`ContentError::File`]; [`ContentError::Foreign`] if another file has
+/// taken its place at `from`.
 pub(super) fn name_file(file: &File, from: &Path, target: &Path) -> Result<(), ContentError> {
     if !is_at(file, from) {
         return Err(ContentError::Foreign(from.to_owned()));
     }
-    // Unlike a rename, a hard link does not replace what is there. By the open file, because its old name may stand for another one by now.
+    // Unlike a rename, a hard link does not replace what is there. By the open file, because its
+    // old name may stand for another one by now.
     let open = format!("/proc/self/fd/{}", file.as_raw_fd());
     match linkat(CWD, open, CWD, target, AtFlags::SYMLINK_FOLLOW) {
         Ok(()) => {}

@@ -10,8 +10,8 @@ use rustix::process::geteuid;
 
 use crate::content::error::ContentError;
 
-/// Opens or makes a file to write to. It must be a regular file of this user, with one name: another user
-/// of the folder must not direct the bytes elsewhere by a link.
+/// Opens or makes a file to write to. It must be a regular file of this user, with one name:
+/// another user of the folder must not direct the bytes elsewhere by a link.
 ///
 /// # Errors
 /// [`ContentError::Foreign`] for any other file; [`ContentError::File`].

@@ -1,4 +1,5 @@
-//! Paths and names in shared folders. They are bytes, as on Linux: mostly UTF-8, and any others travel as they are.
+//! Paths and names in shared folders. They are bytes, as on Linux: mostly UTF-8, and any others
+//! travel as they are.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,7 +25,8 @@ pub fn printable(path: &Path) -> PathBuf {
     OsString::from_vec(out).into()
 }
 
-/// A path as file systems compare it that do not distinguish case, with NUL for `/`: a path is then next to those within it.
+/// A path as file systems compare it that do not distinguish case, with NUL for `/`: a path is then
+/// next to those within it.
 pub(super) fn folded(path: &Path) -> Vec<u8> {
     let mut out = Vec::new();
     for part in path.as_os_str().as_bytes().utf8_chunks() {
@@ -68,8 +70,9 @@ pub(super) fn check_path(path: &Path) -> Result<(), ManifestError> {
     Ok(())
 }
 
-/// Returns true if a symbolic link at `path` within a folder leads to a place within that folder. Its target may begin with `..` as often
-/// as it is deep, and has none further behind, where another link could come before it.
+/// Returns true if a symbolic link at `path` within a folder leads to a place within that folder.
+/// Its target may begin with `..` as often as it is deep, and has none further behind, where
+/// another link could come before it.
 pub(super) fn stays_inside(path: &Path, target: &Path) -> bool {
     let depth = path.components().count().saturating_sub(1);
     let ups = target.components().take_while(|part| *part == Component::ParentDir).count();
@@ -80,8 +83,9 @@ pub(super) fn stays_inside(path: &Path, target: &Path) -> bool {
         || fits && target == Path::new(".")
 }
 
-/// Whether Windows opens a device under this name, whatever its extension, or drops the end of it ("Naming Files, Paths, and Namespaces", Windows
-/// documentation). Refused on every system: a file that not every peer can write is no file for many.
+/// Whether Windows opens a device under this name, whatever its extension, or drops the end of it
+/// ("Naming Files, Paths, and Namespaces", Windows documentation). Refused on every system: a file
+/// that not every peer can write is no file for many.
 fn is_reserved(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_uppercase();
     let is_device = match stem.as_str() {

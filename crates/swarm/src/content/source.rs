@@ -48,8 +48,9 @@ struct SharedFile {
 }
 
 impl Source {
-    /// Reads and hashes `paths` once: one file as it is; a folder, or several files and folders, as one folder. Symbolic links within
-    /// folders are not followed; those that lead outside are left out. It blocks for as long as that takes.
+    /// Reads and hashes `paths` once: one file as it is; a folder, or several files and folders, as
+    /// one folder. Symbolic links within folders are not followed; those that lead outside are left
+    /// out. It blocks for as long as that takes.
     ///
     /// # Errors
     /// [`ContentError`], with the path.
@@ -57,8 +58,10 @@ impl Source {
         Self::reopen(paths, Listing::default(), chunk, &[])
     }
 
-    /// As [`Self::open`], but takes the values of the chunks from an earlier source of the same files ([`Self::chunk_hashes`]) instead of
-    /// reading them, if their number fits, and lists folders as `listing` says. The caller compares the root; whether the files have changed shows when a chunk is read.
+    /// As [`Self::open`], but takes the values of the chunks from an earlier source of the same
+    /// files ([`Self::chunk_hashes`]) instead of reading them, if their number fits, and lists
+    /// folders as `listing` says. The caller compares the root; whether the files have changed
+    /// shows when a chunk is read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -77,7 +80,8 @@ impl Source {
         Self::new(listed, None, chunk, known)
     }
 
-    /// The content of an open file of `length` bytes, which errors call `name`; otherwise as [`Self::reopen`].
+    /// The content of an open file of `length` bytes, which errors call `name`; otherwise as
+    /// [`Self::reopen`].
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -102,7 +106,8 @@ impl Source {
         let geometry = Geometry::new(end, chunk)?;
         let tree = Tree::new(ContentId { root: [0; 32], geometry });
         let mut source = Self { tree, prefix, files, open: Mutex::new(open), is_folder, left_out };
-        // The value of a single chunk is that of the whole content, which is not among those of nodes.
+        // The value of a single chunk is that of the whole content, which is not among those of
+        // nodes.
         let is_known = geometry.chunks() > 1 && known.len() == geometry.chunks() as usize;
         source.tree = match is_known {
             true => Tree::build(geometry, known.iter().copied()),
@@ -132,7 +137,8 @@ impl Source {
         &self.left_out
     }
 
-    /// Reads a chunk, with the siblings of `levels` levels, and checks that it is still what was shared.
+    /// Reads a chunk, with the siblings of `levels` levels, and checks that it is still what was
+    /// shared.
     ///
     /// # Errors
     /// [`ContentError::Changed`], [`ContentError::Missing`], [`ContentError::File`].
@@ -160,7 +166,8 @@ impl Source {
         Ok((siblings, bytes))
     }
 
-    /// The siblings of `levels` levels of a chunk, without reading it; None if the content has no such chunk or level.
+    /// The siblings of `levels` levels of a chunk, without reading it; None if the content has no
+    /// such chunk or level.
     pub fn siblings(&self, index: u32, levels: u8) -> Option<Vec<ChunkHash>> {
         self.tree.siblings(index, levels)
     }
@@ -171,7 +178,8 @@ impl Source {
         hash.is_some_and(|hash| self.tree.has(index, hash))
     }
 
-    /// Hashes the content into its tree, without a second list of all values: that of a large file would stay in the allocator.
+    /// Hashes the content into its tree, without a second list of all values: that of a large file
+    /// would stay in the allocator.
     fn hash_all(&self, geometry: Geometry) -> Result<Tree, ContentError> {
         let mut buffer = vec![0; geometry.chunk_size().bytes() as usize];
         let mut hash = |index| {

@@ -9,12 +9,15 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use crate::content::error::ContentError;
 
-/// The fewest and the most bytes of a step in which a folder is unpacked; between these, a sixteenth of the content.
-const STEP: (u64, u64) = (1 << 20, 64 << 20);
+/// The minimum of a step in which a folder is unpacked, in bytes. A step is a sixteenth of the
+/// content.
+const MIN_STEP: u64 = 1 << 20;
+/// The maximum, in bytes.
+const MAX_STEP: u64 = 64 << 20;
 
 /// The bytes of a step in which a folder of `length` bytes is unpacked.
 pub(super) fn step(length: u64) -> u64 {
-    (length / 16).clamp(STEP.0, STEP.1)
+    (length / 16).clamp(MIN_STEP, MAX_STEP)
 }
 
 /// Gives bytes of a file back to the disk. They read as zeros then.
@@ -26,7 +29,8 @@ pub(super) fn give_back(file: &File, start: u64, length: u64) -> io::Result<()> 
     Ok(fallocate(file, flags, start, length)?)
 }
 
-/// Checks that the disk has room for the rest of a download at `path`, of `length` bytes. For a folder, `moved` bytes are in its files.
+/// Checks that the disk has room for the rest of a download at `path`, of `length` bytes. For a
+/// folder, `moved` bytes are in its files.
 ///
 /// # Errors
 /// [`ContentError::Space`], [`ContentError::File`].

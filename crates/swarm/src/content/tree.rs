@@ -1,8 +1,9 @@
 //! The hash tree of BLAKE3 over the chunks of a content.
 //!
-//! A chunk is a complete subtree of BLAKE3's tree ("BLAKE3: one function, fast everywhere", section 2.1), so the tree above the
-//! chunks gives the same root as hashing the whole. Level 0 has one node for each chunk; a level above has half as many, and the last
-//! node of an odd level has the same value in the level above.
+//! A chunk is a complete subtree of BLAKE3's tree ("BLAKE3: one function, fast everywhere", section
+//! 2.1), so the tree above the chunks gives the same root as hashing the whole. Level 0 has one
+//! node for each chunk; a level above has half as many, and the last node of an odd level has the
+//! same value in the level above.
 
 use blake3::hazmat::{HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 use thiserror::Error;
@@ -29,7 +30,8 @@ pub struct Tree {
     levels: Vec<usize>,
 }
 
-/// The value of chunk `index` with these bytes; None if the content has no such chunk, or its length is another.
+/// The value of chunk `index` with these bytes; None if the content has no such chunk, or its
+/// length is another.
 pub fn chunk_hash(geometry: Geometry, index: u32, bytes: &[u8]) -> Option<ChunkHash> {
     let range = geometry.range(index);
     // `blake3` panics at other offsets and lengths.
@@ -53,8 +55,8 @@ impl Tree {
         Self { id, nodes, levels }
     }
 
-    /// The whole tree over the values of all chunks, in order; missing values are an error of the caller, and give a tree of
-    /// another content.
+    /// The whole tree over the values of all chunks, in order; missing values are an error of the
+    /// caller, and give a tree of another content.
     pub fn build(geometry: Geometry, chunks: impl IntoIterator<Item = ChunkHash>) -> Self {
         let root = *blake3::hash(&[]).as_bytes();
         let mut tree = Self::new(ContentId { root, geometry });
@@ -87,15 +89,16 @@ impl Tree {
         index < self.id.geometry.chunks() && (single || self.node(0, index) == Some(&chunk))
     }
 
-    /// How many levels are between chunk `index` and its lowest known ancestor: 0 if its own value is known.
+    /// How many levels are between chunk `index` and its lowest known ancestor: 0 if its own value
+    /// is known.
     pub fn missing_levels(&self, index: u32) -> u8 {
         let top = self.id.geometry.levels();
         let known = (0..top).find(|level| self.node(*level, index >> level).is_some());
         known.unwrap_or(top)
     }
 
-    /// The values of the siblings of chunk `index` and of its ancestors, from below, as far as `levels`. None if one of them is not known,
-    /// or if the content has no such chunk or level.
+    /// The values of the siblings of chunk `index` and of its ancestors, from below, as far as
+    /// `levels`. None if one of them is not known, or if the content has no such chunk or level.
     pub fn siblings(&self, index: u32, levels: u8) -> Option<Vec<ChunkHash>> {
         if index >= self.id.geometry.chunks() || levels > self.id.geometry.levels() {
             return None;
@@ -105,8 +108,9 @@ impl Tree {
         present.map(|(level, sibling)| self.node(level, sibling).copied()).collect()
     }
 
-    /// Checks that chunk `index` has the value `chunk`, which is computed by [`chunk_hash`], and remembers all values on the way. Returns the
-    /// positions of the nodes that were not known before.
+    /// Checks that chunk `index` has the value `chunk`, which is computed by [`chunk_hash`], and
+    /// remembers all values on the way. Returns the positions of the nodes that were not known
+    /// before.
     ///
     /// # Errors
     /// [`BadChunk`]; nothing was remembered then.
@@ -127,7 +131,8 @@ impl Tree {
         let mut siblings = siblings.iter();
         let mut value = chunk;
         let mut level = 0;
-        // More siblings than needed are no error: the nodes may have become known after they were asked for.
+        // More siblings than needed are no error: the nodes may have become known after they were
+        // asked for.
         while level < top && (siblings.len() > 0 || self.node(level, index >> level).is_none()) {
             let at = index >> level;
             found.push((level, at, value));
@@ -239,7 +244,8 @@ impl Tree {
     }
 }
 
-/// Where each level below the root starts, and the end of the last; only the chunk's own level if there is one chunk.
+/// Where each level below the root starts, and the end of the last; only the chunk's own level if
+/// there is one chunk.
 fn level_starts(geometry: Geometry) -> Vec<usize> {
     let mut starts = vec![0];
     let mut width = geometry.chunks() as usize;

@@ -1,7 +1,8 @@
 //! Moves the content of a folder from its download into the folder's files.
 //!
-//! It is done in steps. A step is written and synced, the sidecar says so, and the download then gives its bytes back to the disk. So a
-//! folder needs no more room than its size and one step, and after any interruption the next run goes on where this one has stopped.
+//! It is done in steps. A step is written and synced, the sidecar says so, and the download then
+//! gives its bytes back to the disk. So a folder needs no more room than its size and one step, and
+//! after any interruption the next run goes on where this one has stopped.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};
@@ -26,12 +27,15 @@ use crate::content::space;
 /// Up to so many files are synced one by one; with more, the whole file system is.
 const FEW: usize = 16;
 
-/// Gives a complete download its name: a file as [`PartialFile::finish`] does, and a folder with all its files, which are moved out of the
-/// download. Chunks can be read meanwhile, and then from the target. Returns the number of paths with replaced characters
-/// ([`Manifest::with_printable_paths`](crate::content::Manifest::with_printable_paths)). It blocks for as long as that takes.
+/// Gives a complete download its name: a file as [`PartialFile::finish`] does, and a folder with
+/// all its files, which are moved out of the download. Chunks can be read meanwhile, and then from
+/// the target. Returns the number of paths with replaced characters
+/// ([`Manifest::with_printable_paths`](crate::content::Manifest::with_printable_paths)). It blocks
+/// for as long as that takes.
 ///
 /// # Errors
-/// As for [`PartialFile::finish`], and [`ContentError::Manifest`]. Nothing that was received is lost: the next call goes on.
+/// As for [`PartialFile::finish`], and [`ContentError::Manifest`]. Nothing that was received is
+/// lost: the next call goes on.
 pub fn finish(file: &Mutex<PartialFile>) -> Result<usize, ContentError> {
     if !lock(file).is_folder() {
         return lock(file).finish().map(|()| 0);
@@ -113,8 +117,8 @@ impl<'a> Unpacking<'a> {
         Ok(())
     }
 
-    /// Makes a folder, or writes the rest of a file, whose bytes begin at `start` of the content. Links come last, so that nothing is written
-    /// through them.
+    /// Makes a folder, or writes the rest of a file, whose bytes begin at `start` of the content.
+    /// Links come last, so that nothing is written through them.
     fn make(&mut self, entry: &Entry, start: u64, path: &Path) -> Result<(), MoveError> {
         match entry.kind {
             Kind::File(length) => self.move_file(start..start + length, path),
@@ -159,7 +163,8 @@ impl<'a> Unpacking<'a> {
         Ok(())
     }
 
-    /// What was written is on the disk, and the sidecar says so; then the download no longer needs it.
+    /// What was written is on the disk, and the sidecar says so; then the download no longer needs
+    /// it.
     fn end_step(&mut self) -> Result<(), ContentError> {
         match self.are_few {
             true => self.written.iter().try_for_each(File::sync_all),
@@ -208,8 +213,8 @@ impl From<ContentError> for MoveError {
     }
 }
 
-/// Makes the folder to unpack to, or takes the one of an earlier run. Others may not even look into it before it has its name, so that no
-/// path in it leads elsewhere.
+/// Makes the folder to unpack to, or takes the one of an earlier run. Others may not even look into
+/// it before it has its name, so that no path in it leads elsewhere.
 fn make_own_folder(path: &Path) -> Result<(), ContentError> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -8,10 +8,12 @@ use crate::random::Random;
 
 /// Each new peer is introduced to so many others; fewer peers form a full mesh.
 const DEGREE: usize = 14;
-/// The most neighbours of a peer. On average it has 2 × `DEGREE`. With that as the limit, early peers would be full, and those that come
-/// later would know only each other: a chain, in which a chunk travels far.
+/// The most neighbours of a peer. On average it has 2 × `DEGREE`. With that as the limit, early
+/// peers would be full, and those that come later would know only each other: a chain, in which a
+/// chunk travels far.
 const MOST: usize = 4 * DEGREE;
-/// How often two peers whose connection fails are introduced to each other: every introduction costs four messages.
+/// How often two peers whose connection fails are introduced to each other: every introduction
+/// costs four messages.
 const ATTEMPTS: u8 = 4;
 
 /// One peer.
@@ -42,7 +44,8 @@ pub(super) struct Members {
     /// Those that could not be connected with another peer, in either direction.
     isolated: BTreeSet<PeerId>,
     expelled: BTreeSet<[u8; 32]>,
-    /// The identities that have accused an identity of wrong bytes, also on connections that have ended.
+    /// The identities that have accused an identity of wrong bytes, also on connections that have
+    /// ended.
     accusers: BTreeMap<[u8; 32], BTreeSet<[u8; 32]>>,
     failures: Failures,
     random: Random,
@@ -137,7 +140,8 @@ impl Members {
         self.introduce(peer, DEGREE)
     }
 
-    /// Introduces `peer` to up to `count` others, those with the fewest neighbours of a random sample first.
+    /// Introduces `peer` to up to `count` others, those with the fewest neighbours of a random
+    /// sample first.
     fn introduce(&mut self, peer: PeerId, count: usize) -> Vec<(PeerId, Message)> {
         let chosen = self.choose(peer, count);
         chosen.into_iter().flat_map(|other| self.pair(peer, other)).collect()
@@ -172,7 +176,8 @@ impl Members {
         chosen.into_iter().collect()
     }
 
-    /// The messages by which `dialer` connects to `other`, which connects by itself if that takes long.
+    /// The messages by which `dialer` connects to `other`, which connects by itself if that takes
+    /// long.
     fn pair(&mut self, dialer: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
         let meet = |members: &Self, peer: PeerId, dial: bool| {
             let member = members.members.get(&peer)?;
@@ -191,7 +196,8 @@ impl Members {
         vec![(other, from), (dialer, to)]
     }
 
-    /// `from` has no connection to `other`: first, the other direction is tried; then, another peer.
+    /// `from` has no connection to `other`: first, the other direction is tried; then, another
+    /// peer.
     pub(super) fn reverse(&mut self, from: PeerId, other: PeerId) -> Vec<(PeerId, Message)> {
         if !self.separate(from, other) {
             return Vec::new();

@@ -37,7 +37,8 @@ impl ChunkCache {
         self.lock().remove(&index);
     }
 
-    /// A panic while the lock was held has not changed an invariant: there is none between the chunks.
+    /// A panic while the lock was held has not changed an invariant: there is none between the
+    /// chunks.
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, (PeerId, Bytes)>> {
         self.chunks.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -65,7 +65,8 @@ pub enum Progress {
         bytes: u64,
         /// The peer that has sent it; None for the coordinator.
         from: Option<Identity>,
-        /// The time from its request, or the acceptance of its offer, until it was verified and stored.
+        /// The time from its request, or the acceptance of its offer, until it was verified and
+        /// stored.
         took: Duration,
     },
     /// The number of neighbours has changed.
@@ -76,8 +77,8 @@ pub enum Progress {
     Complete,
 }
 
-/// Why a download has failed. What was received stays on the disk, except for [`GetError::Content`] of a full disk or the like, after which
-/// it can be resumed, too.
+/// Why a download has failed. What was received stays on the disk, except for [`GetError::Content`]
+/// of a full disk or the like, after which it can be resumed, too.
 #[derive(Debug, Error)]
 pub enum GetError {
     /// No party has these chunks any more.

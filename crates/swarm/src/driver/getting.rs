@@ -1,5 +1,6 @@
 //! The peer's side.
 
+mod linking;
 mod neighbours;
 
 use std::collections::HashMap;
@@ -8,24 +9,22 @@ use std::time::{Duration, Instant};
 
 use levada_core::Identity;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
-use tokio::task::{AbortHandle, JoinHandle, JoinSet, spawn_blocking};
+use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep_until;
 
 use super::events::{Event, GetError, Progress};
 use super::link::Link;
 use super::links::Links;
 use super::meeting::Network;
-use super::pairing::Pairing;
 use super::store::{Store, lock};
 use crate::content::{ContentError, PartialFile, finish};
 use crate::mode::{Mode, Peer};
 use crate::peer::Input;
 use crate::{Output, PeerId};
+use neighbours::Neighbours;
 
 /// Events that wait for the task that owns the state machine.
 const QUEUE: usize = 1024;
-/// Incoming connections whose streams are not open yet, or that the coordinator has not announced yet.
-const MOST_WAITING: usize = 64;
 
 /// A download.
 pub struct Get {
@@ -57,7 +56,8 @@ pub struct Got {
 }
 
 impl Get {
-    /// Receives all chunks, gives the file its name or unpacks the folder, and goes on providing chunks until `stop` resolves.
+    /// Receives all chunks, gives the file its name or unpacks the folder, and goes on providing
+    /// chunks until `stop` resolves.
     ///
     /// # Errors
     /// [`GetError`]. What was received stays on disk.
@@ -77,14 +77,8 @@ impl Get {
         let mut runner = Runner {
             peer,
             links,
-            network: self.network,
-            tasks: JoinSet::new(),
-            dials: JoinSet::new(),
-            pairing: Arc::new(Pairing::new(MOST_WAITING)),
-            events,
+            neighbours: Neighbours::new(self.network, events),
             start: Instant::now(),
-            named: HashMap::new(),
-            waiting: Vec::new(),
             progress: self.progress,
             requested: HashMap::new(),
             got: Got::default(),
@@ -104,41 +98,15 @@ impl Get {
 struct Runner {
     peer: Peer,
     links: Links,
-    network: Network,
-    /// Incoming connections without streams.
-    tasks: JoinSet<()>,
-    /// Attempts to connect.
-    dials: JoinSet<()>,
-    /// Incoming streams whose other one comes on a further connection.
-    pairing: Arc<Pairing>,
-    events: Sender<Event>,
+    neighbours: Neighbours,
     start: Instant,
-    /// Neighbours that the coordinator has named.
-    named: HashMap<PeerId, Named>,
-    /// Incoming links of peers that the coordinator has not named yet, or to which this one has connected, too.
-    waiting: Vec<(Identity, Link, Instant)>,
     progress: Sender<Progress>,
-    /// When chunks were requested that have not come.
+    /// The moments at which chunks were requested that are still missing.
     requested: HashMap<u32, Instant>,
     got: Got,
     /// The link to the coordinator was ended here.
     gave_up: bool,
     file: Arc<Mutex<PartialFile>>,
-}
-
-/// A neighbour that the coordinator has named.
-struct Named {
-    identity: Identity,
-    /// This side connects to it first.
-    dials_first: bool,
-    /// The attempt to connect to it.
-    attempt: Option<AbortHandle>,
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.attempt.iter().for_each(AbortHandle::abort);
-    }
 }
 
 impl Runner {
@@ -193,13 +161,14 @@ impl Runner {
                     self.peer.handle_timeout(self.start.elapsed());
                     self.settle();
                 }
-                connection = self.network.incoming.recv(), if accepts && self.tasks.len() < MOST_WAITING => match connection {
-                    Some(connection) => self.accept(connection),
+                connection = self.neighbours.network.incoming.recv(),
+                    if accepts && self.neighbours.has_room() => match connection {
+                    Some(connection) => self.neighbours.accept(connection),
                     None if has_all => accepts = false,
                     None => return Err(GetError::CoordinatorLost),
                 },
-                Some(_) = self.tasks.join_next() => {}
-                Some(_) = self.dials.join_next() => {}
+                Some(_) = self.neighbours.accepting.join_next() => {}
+                Some(_) = self.neighbours.dials.join_next() => {}
                 () = &mut stop, if complete => return Ok(()),
             }
         }
@@ -216,7 +185,7 @@ impl Runner {
                 self.got.sent += bytes;
                 self.handle(Input::Sent { to, index });
             }
-            Event::Linked(peer, link) if self.named.contains_key(&peer) => self.link(peer, link),
+            Event::Linked(peer, link) if self.neighbours.contains(peer) => self.link(peer, link),
             Event::Unlinked(peer, serial) => {
                 if serial > 0 && !self.links.remove(peer, Some(serial)) {
                     return Ok(());
@@ -228,7 +197,7 @@ impl Runner {
                     return Ok(());
                 }
                 if !self.links.contains(peer) {
-                    self.named.remove(&peer);
+                    self.neighbours.remove(peer);
                     self.handle(Input::Unlinked(peer));
                     self.report(Progress::Neighbours(self.peer.neighbours()));
                 }
@@ -246,7 +215,7 @@ impl Runner {
         bytes: u64,
         stored: Result<bool, ContentError>,
     ) -> Result<(), GetError> {
-        let identity = self.named.get(&from).map(|named| named.identity);
+        let identity = self.neighbours.identity(from);
         let good = stored?;
         let took = self.requested.remove(&index).map_or(Duration::ZERO, |at| at.elapsed());
         if good && !self.peer.have().contains(index) {
@@ -281,15 +250,16 @@ impl Runner {
                     }
                 }
                 Output::Connect { peer, identity, addresses } => {
-                    self.connect(peer, identity, addresses)
+                    let identity = Identity::from_bytes(identity);
+                    self.neighbours.connect(peer, identity, addresses);
                 }
                 Output::Allow { peer, identity, addresses } => {
-                    self.allow(peer, identity, addresses)
+                    self.allow(peer, Identity::from_bytes(identity), addresses);
                 }
                 Output::Disconnect(peer) => {
                     self.gave_up |= peer == PeerId::COORDINATOR;
                     self.links.remove(peer, None);
-                    self.named.remove(&peer);
+                    self.neighbours.remove(peer);
                 }
                 // A peer has no cache.
                 Output::Load(_) | Output::Keep { .. } | Output::Evict(_) => {}

@@ -10,8 +10,8 @@ use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, spawn_blocking};
 
 use super::events::Event;
-use super::link::Link;
 use super::limit::UploadLimit;
+use super::link::Link;
 use super::store::Store;
 use super::stored::Stored;
 use crate::PeerId;
@@ -89,8 +89,8 @@ impl Links {
         self.open.contains_key(&peer)
     }
 
-    /// Starts the tasks of a link, which replaces an earlier one. With `alive`, the link ends when the receiver of that is dropped, and drops
-    /// it when it ends.
+    /// Starts the tasks of a link, which replaces an earlier one. With `alive`, the link ends when
+    /// the receiver of that is dropped, and drops it when it ends.
     pub(super) fn add(&mut self, peer: PeerId, link: Link, alive: Option<oneshot::Sender<()>>) {
         self.serial += 1;
         let serial = self.serial;
@@ -170,7 +170,8 @@ async fn read_control(from: PeerId, mut stream: ReceiveHalf, events: Sender<Even
     None
 }
 
-/// Reads chunks, as many at once as wait, and sends them: in the blocking pool, unless they are in memory.
+/// Reads chunks, as many at once as wait, and sends them: in the blocking pool, unless they are in
+/// memory.
 async fn write_data(
     to: PeerId,
     mut stream: SendHalf,
@@ -234,7 +235,8 @@ struct Received {
     start: usize,
 }
 
-/// Verifies and stores what all links have received, as much at once as waits: a hand-over to the blocking pool costs as much as a chunk.
+/// Verifies and stores what all links have received, as much at once as waits: a hand-over to the
+/// blocking pool costs as much as a chunk.
 async fn store_received(mut received: Receiver<Received>, disk: Disk, events: Sender<Event>) {
     let mut waiting = Vec::new();
     while received.recv_many(&mut waiting, disk.batch).await > 0 {

@@ -33,7 +33,8 @@ pub struct Network {
     pub dial: Dial,
     /// In a share with UDP, the stream that goes by it, and what connects over QUIC.
     pub udp: Option<(UdpStream, Dial)>,
-    /// Connections that other peers have made. Their identities are proved; whether they may connect is decided here.
+    /// Connections that other peers have made. Their identities are proved; whether they may
+    /// connect is decided here.
     pub incoming: Receiver<Connection>,
     /// Where this peer listens, `host:port`.
     pub addresses: Vec<String>,
@@ -91,7 +92,8 @@ async fn split(tcp: &Connection, quic: &Connection, udp: UdpStream) -> Option<Li
     Some(Link { control, data })
 }
 
-/// Waits for the streams of an incoming connection, and reports the link: of two streams, or of one and that of another connection.
+/// Waits for the streams of an incoming connection, and reports the link: of two streams, or of one
+/// and that of another connection.
 pub(super) async fn accept(connection: Connection, pairing: Arc<Pairing>, events: Sender<Event>) {
     let identity = connection.peer();
     let Ok(Some(met)) = timeout(MEETING_TIMEOUT, streams(&connection)).await else { return };

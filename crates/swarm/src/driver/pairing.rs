@@ -1,5 +1,5 @@
-//! Links whose two streams are of two connections, one over TCP and one over QUIC. The identity that both connections have proved brings the
-//! streams together.
+//! Links whose two streams are of two connections, one over TCP and one over QUIC. The identity
+//! that both connections have proved brings the streams together.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,8 @@ impl Link {
         Ok(self)
     }
 
-    /// The link of one stream of each of two connections, `udp` of that over QUIC. The other side brings them together.
+    /// The link of one stream of each of two connections, `udp` of that over QUIC. The other side
+    /// brings them together.
     ///
     /// # Errors
     /// [`StreamError`] if a connection ended.
@@ -70,7 +71,8 @@ impl Link {
             UdpStream::Control => (Self { control: quic.control, data: tcp.data }, tcp.control),
             UdpStream::Data => (Self { control: tcp.control, data: quic.data }, quic.control),
         };
-        // Dropping it resets it, which could overtake the message. The other side drops it once it has read that.
+        // Dropping it resets it, which could overtake the message. The other side drops it once it
+        // has read that.
         let _ = timeout(PAIR_TIMEOUT, unused.receive(1)).await;
         Ok(link)
     }
@@ -112,8 +114,9 @@ impl Pairing {
         Self { waiting: Mutex::default(), most }
     }
 
-    /// Brings the streams of a peer together. The call that comes second returns the link. The first one returns `None`, once the second has
-    /// dropped the [`Paired`], or when no other stream has come in time.
+    /// Brings the streams of a peer together. The call that comes second returns the link. The
+    /// first one returns `None`, once the second has dropped the [`Paired`], or when no other
+    /// stream has come in time.
     pub(super) async fn pair(&self, identity: Identity, half: Half) -> Option<(Link, Paired)> {
         let (number, mut ended) = match self.put(identity, half)? {
             Put::Link(link, paired) => return Some((*link, paired)),

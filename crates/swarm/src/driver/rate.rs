@@ -16,7 +16,8 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// So many bytes have passed. Time is the duration since any fixed moment, which does not go back.
+    /// So many bytes have passed. Time is the duration since any fixed moment, which does not go
+    /// back.
     pub(super) fn add(&mut self, now: Duration, bytes: u64) {
         self.forget(now);
         match self.counts.back_mut() {

@@ -30,7 +30,8 @@ use crate::{ContentId, Description, Output, PeerId, UdpStream};
 const QUEUE: usize = 1024;
 /// In a share with UDP, peers of which one stream has come and the other has not.
 const MOST_HALVES: usize = 1024;
-/// In a share with UDP, how long a peer may try to connect over QUIC until it says what its connection carries.
+/// In a share with UDP, how long a peer may try to connect over QUIC until it says what its
+/// connection carries.
 const CARRIES_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A running share. Dropping it ends it.
@@ -96,7 +97,8 @@ impl Share {
         self.id
     }
 
-    /// Serves a peer that has proved `identity` and its right, until it leaves or the future is dropped.
+    /// Serves a peer that has proved `identity` and its right, until it leaves or the future is
+    /// dropped.
     ///
     /// # Errors
     /// [`StreamError`] if the peer does not receive the first message.
@@ -117,8 +119,9 @@ impl Share {
         Ok(())
     }
 
-    /// The link of a peer in a share with UDP: `link`, or one stream of it and one of another session of this peer, whose call waits for the
-    /// end of this one. `None` in that call, or if the peer says or sends nothing in time.
+    /// The link of a peer in a share with UDP: `link`, or one stream of it and one of another
+    /// session of this peer, whose call waits for the end of this one. `None` in that call, or if
+    /// the peer says or sends nothing in time.
     async fn link(
         &self,
         identity: Identity,

@@ -34,7 +34,8 @@ impl Store {
         Ok(Stored { provider: PeerId::COORDINATOR, siblings, bytes: bytes.into() })
     }
 
-    /// Verifies a chunk that has come, and stores it at a peer. A coordinator's cache gets it later, if the state machine says so.
+    /// Verifies a chunk that has come, and stores it at a peer. A coordinator's cache gets it
+    /// later, if the state machine says so.
     pub(super) fn write(&self, header: &ChunkHeader, bytes: &[u8]) -> Result<(), ContentError> {
         let index = header.index;
         match self {
@@ -51,7 +52,8 @@ impl Store {
     }
 }
 
-/// A panic while the lock was held has not changed the file's invariants: each step is recorded after it was done.
+/// A panic while the lock was held has not changed the file's invariants: each step is recorded
+/// after it was done.
 pub(super) fn lock(partial: &Mutex<PartialFile>) -> MutexGuard<'_, PartialFile> {
     partial.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,8 +10,8 @@ use crate::PeerId;
 const FOR_ONE: usize = 2;
 /// How many chunks are compared by their number of copies.
 const SAMPLE: usize = 24;
-/// The most chunks that a peer got first from the source, and that no other peer has reported yet; with few peers and a long way to
-/// them, more.
+/// The most chunks that a peer got first from the source, and that no other peer has reported yet;
+/// with few peers and a long way to them, more.
 const WINDOW: u32 = 4;
 
 /// A neighbour that can be offered a chunk.
@@ -61,8 +61,8 @@ impl Exchange {
         one.sending.len() < most && !one.silent && !one.have.is_full()
     }
 
-    /// The most chunks on their way to a neighbour: with few neighbours, more, so that all slots are used; and as many as could leave for it
-    /// until it answers.
+    /// The most chunks on their way to a neighbour: with few neighbours, more, so that all slots
+    /// are used; and as many as could leave for it until it answers.
     fn most_for(&self, one: &Neighbour) -> usize {
         let neighbours = self.neighbours.len().max(1);
         FOR_ONE.max(self.slots.allowed() / neighbours) + self.unanswered(one)
@@ -90,8 +90,8 @@ impl Exchange {
         peers
     }
 
-    /// The chunk with the fewest copies of all, for the neighbour with the fewest chunks. With few chunks, one that spreads late
-    /// delays the end.
+    /// The chunk with the fewest copies of all, for the neighbour with the fewest chunks. With few
+    /// chunks, one that spreads late delays the end.
     fn pick_scarce(&self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let mut best = None;
         for Receiver { peer, backlog, count, .. } in peers {
@@ -108,8 +108,9 @@ impl Exchange {
         best.map(|(_, pick)| pick)
     }
 
-    /// A chunk that no neighbour had when it came: until others have it, this party is the only one to pass it on. The one with the
-    /// fewest copies comes first, so that receivers whose uplinks are idle can help with all of them.
+    /// A chunk that no neighbour had when it came: until others have it, this party is the only one
+    /// to pass it on. The one with the fewest copies comes first, so that receivers whose uplinks
+    /// are idle can help with all of them.
     fn pick_fresh(&mut self, peers: &[Receiver]) -> Option<(PeerId, u32)> {
         let all = self.neighbours.len();
         while self.fresh.first().is_some_and(|index| usize::from(self.copies(index)) >= all) {
@@ -118,7 +119,7 @@ impl Exchange {
         let receiver = |index| peers.iter().find(|one| self.lacks(one.peer, index));
         // One that is stopped lacks the first ones of all for long.
         let useful = self.fresh.iter().take(2 * SAMPLE).filter_map(|index| {
-            let copies = self.copies(index) + self.sending[index as usize];
+            let copies = self.copies.all(index);
             receiver(index).map(|one| (copies, one.peer, index))
         });
         let fewest = useful.take(SAMPLE).min_by_key(|(copies, ..)| *copies);
@@ -149,7 +150,7 @@ impl Exchange {
                 break;
             }
             if !neighbour.is_sending(found) {
-                let copies = self.copies(found) + self.sending[found as usize];
+                let copies = self.copies.all(found);
                 if best.is_none_or(|(fewest, _)| copies < fewest) {
                     best = Some((copies, found));
                 }
@@ -164,15 +165,12 @@ impl Exchange {
         neighbour.is_some_and(|one| !one.have.contains(index) && !one.is_sending(index))
     }
 
-    /// The next chunk that the source has not given out, for the neighbour that has passed on most of what it got, if that has passed on all but fewer
-    /// than `most`.
+    /// The next chunk that the source has not given out, for the neighbour that has passed on most
+    /// of what it got, if that has passed on all but fewer than `most`.
     fn pick_never_given(&mut self, most: u32) -> Option<(PeerId, u32)> {
         let peers = self.receivers();
         let given = self.given.as_mut()?;
-        let is_needless = |index: u32| {
-            self.copies[index as usize] + self.sending[index as usize] > 0
-                || !self.have.contains(index)
-        };
+        let is_needless = |index: u32| self.copies.all(index) > 0 || !self.have.contains(index);
         // One that is promised again may be there twice.
         while given
             .again
@@ -192,7 +190,8 @@ impl Exchange {
         let is_sending = |peer| self.neighbours.get(peer).is_some_and(|one| one.is_sending(index));
         let open =
             peers.iter().filter(|one| given.room(one.peer, most) > 0 && !is_sending(&one.peer));
-        // A peer without chunks has an idle uplink, and so has one that has passed on all that has arrived.
+        // A peer without chunks has an idle uplink, and so has one that has passed on all that has
+        // arrived.
         let order = |one: &&Receiver| {
             let first = most - given.room(one.peer, most);
             (one.count > 0, first.saturating_sub(one.sending as u32), one.backlog)
@@ -206,7 +205,8 @@ impl Exchange {
         Some((peer, index))
     }
 
-    /// The most chunks that a peer gets first, before others report them. A single one has no other to pass them on to.
+    /// The most chunks that a peer gets first, before others report them. A single one has no other
+    /// to pass them on to.
     fn window(&self) -> u32 {
         match self.neighbours.len() {
             1 => u32::MAX,
@@ -214,7 +214,8 @@ impl Exchange {
         }
     }
 
-    /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would be wasted.
+    /// Whether peers have had time to pass on what they got: if not, a second copy of a chunk would
+    /// be wasted.
     fn is_copy_due(&mut self, now: Duration) -> bool {
         let is_open = self.neighbours.values().any(|one| self.is_open(one));
         let Some(given) = &mut self.given else { return true };

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::copies::Copies;
 use crate::PeerId;
 use crate::bitmap::Bitmap;
 
-/// How long the source waits before it gives out the first second copy, unless a peer has passed on a chunk before.
+/// How long the source waits before it gives out the first second copy, unless a peer has passed on
+/// a chunk before.
 const COPY_DELAY: Duration = Duration::from_millis(100);
 
 /// What a source has given out.
@@ -82,7 +84,7 @@ impl Given {
     }
 
     /// A peer is gone: what only it had, or was to have, is given again.
-    pub(super) fn forget(&mut self, peer: PeerId, had: &Bitmap, copies: &[u16]) {
+    pub(super) fn forget(&mut self, peer: PeerId, had: &Bitmap, copies: &Copies) {
         self.windows.remove(&peer);
         let promised = self.first.iter().filter(|(_, first)| **first == peer);
         let promised: Vec<u32> = promised.map(|(index, _)| *index).collect();
@@ -94,13 +96,13 @@ impl Given {
         // Others may be promised to another peer, or not given yet.
         let lost = all.filter(|index| {
             let is_given = *index < self.next && !self.first.contains_key(index);
-            copies[*index as usize] == 0 && is_given
+            copies.present(*index) == 0 && is_given
         });
         self.again.extend(lost.collect::<Vec<_>>());
     }
 
-    /// The time for which the source waits for peers to pass chunks on: as long as a chunk takes to leave. A second copy that turns out to be
-    /// needless then costs no more time than the wait.
+    /// The time for which the source waits for peers to pass chunks on: as long as a chunk takes to
+    /// leave. A second copy that turns out to be needless then costs no more time than the wait.
     pub(super) fn copy_delay(&self, per_chunk: Duration) -> Duration {
         self.copy_delay.max(per_chunk)
     }

@@ -11,7 +11,8 @@ use crate::{Output, PeerId};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Neighbour {
-    /// It has answered an offer after so long. Late answers count little: the offers may have waited behind chunks for the same neighbour.
+    /// It has answered an offer after so long. Late answers count little: the offers may have
+    /// waited behind chunks for the same neighbour.
     fn answered(&mut self, after: Duration) {
         let is_first = self.answer.is_zero();
         self.answer = match is_first || after < self.answer {
@@ -28,7 +29,8 @@ impl Neighbour {
 impl Exchange {
     /// The neighbour takes the chunk.
     pub(super) fn accepted(&mut self, from: PeerId, index: u32, levels: u8, now: Duration) {
-        // A ticket that was altered may name longer content: what comes cannot prove itself, and its receiver gives up.
+        // A ticket that was altered may name longer content: what comes cannot prove itself, and
+        // its receiver gives up.
         let levels = levels.min(self.geometry.levels());
         // Once: a peer that repeats itself gets no second copy.
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
@@ -37,8 +39,8 @@ impl Exchange {
         let offered = match chunk.state {
             State::Offered(offered) => offered,
             State::Withdrawn(offered) => {
-                self.sending[index as usize] += 1;
-                let copies = self.copies[index as usize];
+                self.copies.begin_sending(index);
+                let copies = self.copies.present(index);
                 self.given.iter_mut().for_each(|given| given.accepted_late(from, index, copies));
                 offered
             }
@@ -99,7 +101,8 @@ impl Exchange {
         }
     }
 
-    /// As [`Self::release_held`], for the chunk that began to leave first, if none has left for long.
+    /// As [`Self::release_held`], for the chunk that began to leave first, if none has left for
+    /// long.
     fn release_stalled(&mut self, now: Duration) {
         if self.slots.stalls_at().is_none_or(|at| now < at) {
             return;
@@ -139,7 +142,7 @@ impl Exchange {
     pub(super) fn release(&mut self, sending: &Sending) {
         if !sending.is_withdrawn() {
             self.slots.release(sending.state);
-            self.sending[sending.index as usize] -= 1;
+            self.copies.end_sending(sending.index);
         }
     }
 
@@ -151,7 +154,7 @@ impl Exchange {
             let Some(neighbour) = self.neighbours.get_mut(&peer) else { return };
             let state = self.slots.take(now);
             neighbour.sending.push(Sending { index, state, is_wanted: false });
-            self.sending[index as usize] += 1;
+            self.copies.begin_sending(index);
             self.due_at(now + ANSWER_TIMEOUT);
             self.send(peer, Message::Offer(index));
         }
@@ -173,8 +176,8 @@ impl Exchange {
         offered.chain(self.slots.stalls_at()).min()
     }
 
-    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot, nor one that does not read. A late answer
-    /// still counts: its sender expects the chunk.
+    /// Withdraws offers that were not answered, so that a silent neighbour uses up no slot, nor one
+    /// that does not read. A late answer still counts: its sender expects the chunk.
     pub(super) fn withdraw(&mut self, now: Duration) {
         self.release_stalled(now);
         for (peer, neighbour) in &mut self.neighbours {
@@ -187,7 +190,7 @@ impl Exchange {
                     given.take_back(*peer, chunk.index);
                 }
                 self.slots.release(chunk.state);
-                self.sending[chunk.index as usize] -= 1;
+                self.copies.end_sending(chunk.index);
                 chunk.state = State::Withdrawn(Offered { in_slot: false, ..offered });
                 neighbour.silent = true;
             }

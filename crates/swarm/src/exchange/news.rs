@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-/// The bounds of the shortest time between two messages about new chunks, to all neighbours.
-const INTERVAL: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
-/// What it grows by with each chunk of the content: the fewer there are, the more of the whole time an interval is.
+/// The lower bound of the interval between two messages about new chunks, to all neighbours.
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
+/// The upper bound of the interval.
+const MAX_INTERVAL: Duration = Duration::from_millis(10);
+/// What it grows by with each chunk of the content: the fewer there are, the more of the whole time
+/// an interval is.
 const PER_CHUNK: Duration = Duration::from_micros(40);
 
 pub(super) struct News {
@@ -17,7 +20,7 @@ pub(super) struct News {
 impl News {
     /// For a content of `chunks`.
     pub(super) fn new(chunks: u32) -> Self {
-        let interval = (PER_CHUNK * chunks).clamp(INTERVAL.0, INTERVAL.1);
+        let interval = (PER_CHUNK * chunks).clamp(MIN_INTERVAL, MAX_INTERVAL);
         Self { indices: Vec::new(), due: None, last: None, interval }
     }
 

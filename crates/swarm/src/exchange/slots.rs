@@ -1,5 +1,5 @@
-//! How many chunks are offered or sent at a time: so many that the uplink does not wait for answers, and no more, since chunks that
-//! share the uplink all arrive late.
+//! How many chunks are offered or sent at a time: so many that the uplink does not wait for
+//! answers, and no more, since chunks that share the uplink all arrive late.
 
 use std::time::Duration;
 
@@ -9,16 +9,19 @@ use crate::Geometry;
 /// Up to so many chunks, the time of a single one matters: all are compared, news are told faster,
 /// and fewer wait for the uplink.
 pub(super) const FEW: u32 = 64;
-/// The least number, for few chunks and for many.
-const LEAST: (usize, usize) = (2, 4);
-/// The most bytes that are offered or sent at a time; at least [`LEAST`] chunks are.
+/// The minimum number of slots for a content of at most [`FEW`] chunks.
+const MIN_FEW: usize = 2;
+/// The minimum number of slots for any other content.
+const MIN_MANY: usize = 4;
+/// The most bytes that are offered or sent at a time; at least [`MIN_MANY`] chunks are.
 const MOST_BYTES: u32 = 4 << 20;
 /// The most chunks.
 pub(super) const MOST: usize = 256;
-/// This number of chunks or answers that leave the uplink idle raises the number of slots: answers take longer than the
-/// chunks that leave until then.
+/// This number of chunks or answers that leave the uplink idle raises the number of slots: answers
+/// take longer than the chunks that leave until then.
 const IDLE: usize = 2;
-/// So many times the number of slots, in sequence and each with [`LEAST`] others behind it, lower it.
+/// So many times the number of slots, in sequence and each with [`MIN_MANY`] others behind it,
+/// lower it.
 const BUSY: usize = 2;
 /// An uplink is slow if a chunk takes longer to leave.
 const SLOW: Duration = Duration::from_millis(15);
@@ -28,10 +31,13 @@ const SPAN: Duration = Duration::from_millis(200);
 const LEAST_LEAVING: u128 = 2;
 /// The most chunks in the average of the time that one takes to leave.
 const MEASURED: u32 = 32;
-/// If none leaves in the time that this number of chunks takes, one of them waits for its receiver and not for the uplink.
+/// If none leaves in the time that this number of chunks takes, one of them waits for its receiver
+/// and not for the uplink.
 const STALL: u32 = 8;
-/// The bounds of that time.
-const STALL_TIME: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+/// The lower bound of that time.
+const MIN_STALL: Duration = Duration::from_millis(200);
+/// The upper bound of that time.
+const MAX_STALL: Duration = Duration::from_secs(2);
 
 pub(super) struct Slots {
     least: usize,
@@ -57,7 +63,7 @@ pub(super) struct Slots {
 
 impl Slots {
     pub(super) fn new(geometry: Geometry) -> Self {
-        let least = if geometry.chunks() <= FEW { LEAST.0 } else { LEAST.1 };
+        let least = if geometry.chunks() <= FEW { MIN_FEW } else { MIN_MANY };
         let most = (MOST_BYTES / geometry.chunk_size().bytes()) as usize;
         Self {
             least,
@@ -104,8 +110,9 @@ impl Slots {
         State::Accepted
     }
 
-    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first. What leaves together over a
-    /// slow uplink all arrives late, and so do answers. Two may always leave: the downlink of one receiver may be busy.
+    /// Whether a chunk that was accepted may leave, and need not wait for others to leave first.
+    /// What leaves together over a slow uplink all arrives late, and so do answers. Two may always
+    /// leave: the downlink of one receiver may be busy.
     pub(super) fn may_leave(&self) -> bool {
         let most = SPAN.as_nanos().checked_div(self.per_chunk.as_nanos()).unwrap_or(u128::MAX);
         self.per_chunk < SLOW || (self.leaving as u128) < most.max(LEAST_LEAVING)
@@ -133,8 +140,8 @@ impl Slots {
         }
     }
 
-    /// A chunk has left. If others are always behind it, fewer are offered from now on. `others_wait`: some were accepted that do
-    /// not leave yet.
+    /// A chunk has left. If others are always behind it, fewer are offered from now on.
+    /// `others_wait`: some were accepted that do not leave yet.
     pub(super) fn chunk_left(&mut self, others_wait: bool, now: Duration) {
         self.left += 1;
         if self.leaving > 0 || others_wait {
@@ -151,8 +158,9 @@ impl Slots {
         self.answered(others_wait);
     }
 
-    /// A chunk has left, or an offer was declined. If the uplink has nothing to do now, although no more could have been offered,
-    /// more are from now on: the longer the round trip, the more offers wait for their answers.
+    /// A chunk has left, or an offer was declined. If the uplink has nothing to do now, although no
+    /// more could have been offered, more are from now on: the longer the round trip, the more
+    /// offers wait for their answers.
     pub(super) fn answered(&mut self, others_wait: bool) {
         let waits = self.leaving == 0 && !others_wait && self.used + 1 >= self.allowed;
         self.idle += usize::from(waits);
@@ -162,7 +170,8 @@ impl Slots {
         }
     }
 
-    /// A chunk that has not left, or an offer without an answer, while so many others have left waits for its receiver.
+    /// A chunk that has not left, or an offer without an answer, while so many others have left
+    /// waits for its receiver.
     pub(super) fn release_held(&mut self, sending: &mut Sending) {
         let is_late = |after| self.left - after > 2 * self.allowed as u64;
         match &mut sending.state {
@@ -180,7 +189,7 @@ impl Slots {
     /// When the chunk that began to leave first is taken for one that waits for its receiver.
     pub(super) fn stalls_at(&self) -> Option<Duration> {
         (self.leaving > 0)
-            .then(|| self.moved + (self.per_chunk * STALL).clamp(STALL_TIME.0, STALL_TIME.1))
+            .then(|| self.moved + (self.per_chunk * STALL).clamp(MIN_STALL, MAX_STALL))
     }
 
     /// One is.

@@ -2,27 +2,24 @@
 
 use std::time::Duration;
 
-use super::{Exchange, Expected, FROM_ONE, slots};
+use super::arrivals::Expected;
+use super::{Exchange, FROM_ONE, slots};
 use crate::PeerId;
 use crate::message::{Message, runs_of};
-
-/// The bounds of the time until an accepted chunk is wanted from others.
-const TIMEOUT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(30));
 
 impl Exchange {
     pub(super) fn offered(&mut self, from: PeerId, index: u32, now: Duration) {
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return };
         let known = index >= self.have.length()
             || self.have.contains(index)
-            || self.expected.contains_key(&index);
+            || self.arrivals.contains(index);
         if known || neighbour.expected >= neighbour.trust {
             neighbour.postponed |= !known;
             return self.send(from, Message::Decline(index));
         }
         neighbour.expected += 1;
-        let timeout = (self.arrival * 8).clamp(TIMEOUT.0, TIMEOUT.1);
-        self.expected.insert(index, Expected { from, since: now, until: now + timeout });
-        self.due_at(now + timeout);
+        let until = self.arrivals.expect(index, from, now);
+        self.due_at(until);
         let levels = self.have.missing_levels(index, self.geometry.levels());
         self.send(from, Message::Accept(index, levels));
         self.learn(from, index);
@@ -33,7 +30,7 @@ impl Exchange {
     /// A chunk has arrived, was verified and stored.
     pub(crate) fn received(&mut self, from: PeerId, index: u32, now: Duration) {
         let took = self.take_expected(index).map(|expected| now.saturating_sub(expected.since));
-        self.arrival = took.map_or(self.arrival, |took| (self.arrival * 7 + took) / 8);
+        took.into_iter().for_each(|took| self.arrivals.measure(took));
         if let Some(neighbour) = self.neighbours.get_mut(&from) {
             neighbour.trust = (neighbour.trust + 1).min(slots::MOST as u32);
         }
@@ -58,20 +55,20 @@ impl Exchange {
 
     /// As [`Self::failed`], if the chunk is expected from this party.
     pub(crate) fn failed_from(&mut self, from: PeerId, index: u32) {
-        if self.expected.get(&index).is_some_and(|expected| expected.from == from) {
+        if self.arrivals.is_from(index, from) {
             self.failed(index);
         }
     }
 
     fn take_expected(&mut self, index: u32) -> Option<Expected> {
-        let expected = self.expected.remove(&index)?;
+        let expected = self.arrivals.remove(index)?;
         let from = expected.from;
         let Some(neighbour) = self.neighbours.get_mut(&from) else { return Some(expected) };
         neighbour.expected = neighbour.expected.saturating_sub(1);
         if neighbour.expected < neighbour.trust / 2 && std::mem::take(&mut neighbour.postponed) {
             let missing = self.have.gaps().flatten();
             let missing: Vec<u32> =
-                missing.filter(|index| !self.expected.contains_key(index)).collect();
+                missing.filter(|index| !self.arrivals.contains(*index)).collect();
             self.send_runs(from, &runs_of(&missing), Message::Want);
         }
         Some(expected)
@@ -96,8 +93,7 @@ impl Exchange {
 
     /// Gives up chunks that have not come, and tells the news.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
-        let late = self.expected.iter().filter(|(_, expected)| expected.until <= now);
-        let late: Vec<u32> = late.map(|(index, _)| *index).collect();
+        let late = self.arrivals.late(now);
         for index in &late {
             let from = self.take_expected(*index).map(|expected| expected.from);
             if let Some(neighbour) = from.and_then(|from| self.neighbours.get_mut(&from)) {
@@ -107,7 +103,7 @@ impl Exchange {
         self.want(&late);
         if let Some(mut indices) = self.news.take(now) {
             // Some were expected, and have not come.
-            indices.retain(|index| self.have.contains(*index) || self.expected.contains_key(index));
+            indices.retain(|index| self.have.contains(*index) || self.arrivals.contains(*index));
             indices.sort_unstable();
             // One may have failed, and be expected again.
             indices.dedup();
@@ -121,7 +117,6 @@ impl Exchange {
         }
         self.withdraw(now);
         self.fill(now);
-        let expected = self.expected.values().map(|expected| expected.until).min();
-        self.deadline = expected.into_iter().chain(self.withdraw_at()).min();
+        self.deadline = self.arrivals.late_at().into_iter().chain(self.withdraw_at()).min();
     }
 }

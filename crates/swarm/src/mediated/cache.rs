@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use crate::PeerId;
 
-/// A peer that does not read keeps a chunk in the cache for at most so long, if another chunk needs the place.
+/// A peer that does not read keeps a chunk in the cache for at most so long, if another chunk needs
+/// the place.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A cache of whole chunks. It evicts first the least recently used of those that have all their providers, then those that lack the fewest, and
-/// those in use only by [`Cache::evict_used`].
+/// A cache of whole chunks. It evicts first the least recently used of those that have all their
+/// providers, then those that lack the fewest, and those in use only by [`Cache::evict_used`].
 pub(super) struct Cache {
     capacity: usize,
     entries: BTreeMap<u32, Entry>,
-    /// Entries that are not in use, by the number of providers that they lack, and by their last use.
+    /// Entries that are not in use, by the number of providers that they lack, and by their last
+    /// use.
     idle: BTreeSet<(usize, u64, u32)>,
     uses: u64,
 }
@@ -58,7 +60,8 @@ impl Cache {
         self.entries.contains_key(&index)
     }
 
-    /// Adds a chunk for which `waiting` peers wait, and that lacks so many providers. The caller has made room.
+    /// Adds a chunk for which `waiting` peers wait, and that lacks so many providers. The caller
+    /// has made room.
     pub(super) fn insert(&mut self, index: u32, waiting: usize, lacks: usize, now: Duration) {
         self.entries.insert(index, Entry { waiting, lacks, ..Entry::default() });
         self.change(index, now, |_| {});
@@ -118,8 +121,8 @@ impl Cache {
         Some(index)
     }
 
-    /// Removes the least recently used chunk of those that are not leaving and have another copy, or that have not been used for
-    /// five seconds.
+    /// Removes the least recently used chunk of those that are not leaving and have another copy,
+    /// or that have not been used for five seconds.
     pub(super) fn evict_used(
         &mut self,
         now: Duration,

@@ -56,6 +56,11 @@ impl Owners {
         self.of(index).iter().filter(|place| **place == 0).count()
     }
 
+    /// The number of providers that a chunk lacks.
+    pub(super) fn lacks(&self, index: u32) -> usize {
+        self.replicas - self.confirmed(index).count()
+    }
+
     /// The peer is to receive the chunk. False if there is no place, or it has one.
     pub(super) fn promise(&mut self, index: u32, peer: PeerId) -> bool {
         if self.names(index, peer) {
@@ -65,7 +70,8 @@ impl Owners {
         place.map(|place| *place = peer.0 | PROMISED).is_some()
     }
 
-    /// The peer has the chunk: it takes its place, a free one, or that of a peer that has not received it yet.
+    /// The peer has the chunk: it takes its place, a free one, or that of a peer that has not
+    /// received it yet.
     pub(super) fn confirm(&mut self, index: u32, peer: PeerId) -> Option<Confirmed> {
         let places = self.of_mut(index);
         if places.contains(&peer.0) {

@@ -1,4 +1,5 @@
-//! A peer in mediated mode: it requests what it lacks from the coordinator, and returns chunks to it.
+//! A peer in mediated mode: it requests what it lacks from the coordinator, and returns chunks to
+//! it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -20,7 +21,8 @@ pub struct Peer {
     have: Bitmap,
     /// Chunks that the coordinator has named for this peer to provide.
     assigned: Bitmap,
-    /// Where the next request is, once the coordinator has told where its scan is. Before, only assigned chunks are requested.
+    /// Where the next request is, once the coordinator has told where its scan is. Before, only
+    /// assigned chunks are requested.
     cursor: Option<u32>,
     requested: BTreeSet<u32>,
     /// Of these, those that the coordinator fetches: they are on their way.
@@ -28,7 +30,8 @@ pub struct Peer {
     lost: Bitmap,
     /// Chunks that the coordinator has not been told of.
     news: Vec<u32>,
-    /// Whether one of these is to be provided here: it is told at once, because the coordinator keeps it until then.
+    /// Whether one of these is to be provided here: it is told at once, because the coordinator
+    /// keeps it until then.
     has_provided: bool,
     leaving: u32,
     wrong: u32,
@@ -68,8 +71,9 @@ impl Peer {
         peer
     }
 
-    /// Requests chunks in random order rather than from the position of the scan: the comparison of the paper "Trickle: A PSP File Sharing
-    /// Protocol" (section "Randomized Client Request Sequence Benchmark"). Only the simulator has it.
+    /// Requests chunks in random order rather than from the position of the scan: the comparison of
+    /// the paper "Trickle: A PSP File Sharing Protocol" (section "Randomized Client Request
+    /// Sequence Benchmark"). Only the simulator has it.
     pub(crate) fn request_at_random(&mut self, seed: u64) {
         self.random = Some(Random::new(seed));
     }
@@ -91,7 +95,8 @@ impl Peer {
         all_lost.then(|| self.have.gaps().collect())
     }
 
-    /// Handles what happened. Messages and chunks of parties other than the coordinator are ignored.
+    /// Handles what happened. Messages and chunks of parties other than the coordinator are
+    /// ignored.
     pub fn handle(&mut self, input: Input) {
         match input {
             Input::Message(PeerId::COORDINATOR, message) => self.message(message),
@@ -214,7 +219,8 @@ impl Peer {
         }
     }
 
-    /// The next chunk to request: first those that this peer is to provide, and for at most half of the requests once there is a scan.
+    /// The next chunk to request: first those that this peer is to provide, and for at most half of
+    /// the requests once there is a scan.
     fn next(&mut self) -> Option<u32> {
         let is_assigned = |index: &&u32| self.assigned.contains(**index);
         let most = if self.cursor.is_some() { MAX_REQUESTS / 2 } else { MAX_REQUESTS };

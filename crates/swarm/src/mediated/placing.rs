@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::Placement;
-use super::coordinator::{Coordinator, Member};
+use super::coordinator::Coordinator;
+use super::member::Member;
 use super::owners::Confirmed;
-use super::serving::JUMP_TIMEOUT;
 use crate::PeerId;
 use crate::message::{MAX_REQUESTS, Message};
 
@@ -15,15 +15,15 @@ use crate::message::{MAX_REQUESTS, Message};
 const LOW: usize = 8;
 /// Then each peer gets about so many more.
 const ROUND: usize = 12;
-/// A peer that has more left to receive is too slow to get others. So all of them fit into its requests: the providers of a chunk wait for it
-/// at the same time, and it is read once.
+/// A peer that has more left to receive is too slow to get others. So all of them fit into its
+/// requests: the providers of a chunk wait for it at the same time, and it is read once.
 const BACKLOG: usize = MAX_REQUESTS - ROUND;
 
 impl Coordinator {
     /// A peer reports chunks that it has received, or had when it came.
     pub(super) fn has(&mut self, from: PeerId, runs: &[Range<u32>], now: Duration) {
         let all = self.geometry.chunks();
-        let Some(member) = self.members.get_mut(&from) else { return };
+        let Some(member) = self.members.get_mut(from) else { return };
         let count: u64 = runs.iter().map(|run| u64::from(run.end - run.start)).sum();
         let chunks = u64::from(member.chunks) + count;
         if chunks > u64::from(all) || runs.last().is_some_and(|run| run.end > all) {
@@ -33,15 +33,15 @@ impl Coordinator {
         member.chunks = chunks as u32;
         let is_complete = member.chunks == all;
         if !std::mem::replace(&mut member.is_present, true) {
-            self.present.push(from);
-            let unreadable: Vec<u32> = self.unreadable.runs().flatten().collect();
+            self.members.present.push(from);
+            let unreadable: Vec<u32> = self.distribution.unreadable.runs().flatten().collect();
             self.send_runs(from, &unreadable, Message::Lost);
         }
         for index in runs.iter().cloned().flatten() {
             self.confirm(index, from);
         }
         if is_complete {
-            self.complete.insert(from);
+            self.members.complete.insert(from);
         }
         self.place(from);
         self.start_scan(from);
@@ -50,7 +50,7 @@ impl Coordinator {
     /// A peer that was asked to hold copies has some already.
     pub(super) fn provides(&mut self, from: PeerId, runs: &[Range<u32>], now: Duration) {
         let all = self.geometry.chunks();
-        let Some(member) = self.members.get_mut(&from) else { return };
+        let Some(member) = self.members.get_mut(from) else { return };
         let count: usize = runs.iter().map(|run| (run.end - run.start) as usize).sum();
         if count > member.asked || runs.last().is_some_and(|run| run.end > all) {
             return self.disconnect(from, now);
@@ -64,7 +64,7 @@ impl Coordinator {
 
     fn confirm(&mut self, index: u32, peer: PeerId) {
         let confirmed = self.owners.confirm(index, peer);
-        let lacks = self.lacks(index);
+        let lacks = self.owners.lacks(index);
         self.cache.reported(index, peer, lacks);
         match confirmed {
             Some(Confirmed::Kept) => self.promised_less(peer),
@@ -74,8 +74,8 @@ impl Coordinator {
             }
             Some(Confirmed::Added) | None => {}
         }
-        if self.unreadable.remove(index) {
-            let all = self.present.clone();
+        if self.distribution.unreadable.remove(index) {
+            let all = self.members.present.clone();
             all.into_iter().for_each(|other| self.send_runs(other, &[index], Message::Have));
         }
     }
@@ -84,18 +84,13 @@ impl Coordinator {
     pub(super) fn withdraw_promise(&mut self, index: u32, peer: PeerId) {
         if self.owners.promised(index).any(|promised| promised == peer) {
             self.owners.remove(index, peer);
-            self.cache.reported(index, peer, self.lacks(index));
+            self.cache.reported(index, peer, self.owners.lacks(index));
             self.promised_less(peer);
         }
     }
 
-    /// How many providers of a chunk are missing.
-    pub(super) fn lacks(&self, index: u32) -> usize {
-        self.owners.replicas() - self.owners.confirmed(index).count()
-    }
-
     fn promised_less(&mut self, peer: PeerId) {
-        if let Some(member) = self.members.get_mut(&peer) {
+        if let Some(member) = self.members.get_mut(peer) {
             member.promised = member.promised.saturating_sub(1);
         }
         self.start_scan(peer);
@@ -103,54 +98,50 @@ impl Coordinator {
 
     /// Chooses providers for the next chunks, if a peer is about to have received its own.
     pub(super) fn place(&mut self, peer: PeerId) {
-        if self.placed.is_none() && self.present.len() >= self.settings.wait.max(1) {
-            self.placed = Some(0);
-        }
-        if self.placed.is_none() {
-            return;
+        if !self.distribution.has_started() {
+            if self.members.present.len() < self.settings.wait.max(1) {
+                return;
+            }
+            self.distribution.placed = Some(0);
         }
         let mut chosen = BTreeMap::new();
         let is_low = |member: &Member| member.is_present && member.promised < LOW;
-        while !self.is_placed() && self.members.get(&peer).is_some_and(is_low) {
+        while !self.distribution.is_placed() && self.members.get(peer).is_some_and(is_low) {
             match self.settings.placement {
                 Placement::Stripes => self.place_stripes(&mut chosen),
                 Placement::Blocks => self.place_blocks(&mut chosen),
             }
         }
         self.tell_providers(chosen);
-        if self.is_placed() && !self.is_scanning {
-            let all = self.present.clone();
+        if self.distribution.is_placed() && !self.scan.is_running {
+            let all = self.members.present.clone();
             all.into_iter().for_each(|peer| self.start_scan(peer));
         }
     }
 
-    fn is_placed(&self) -> bool {
-        self.placed.is_some_and(|placed| placed >= self.geometry.chunks())
-    }
-
     /// Gives about [`ROUND`] chunks to each peer that keeps up.
     fn place_stripes(&mut self, chosen: &mut BTreeMap<PeerId, Vec<u32>>) {
-        let Some(placed) = self.placed else { return };
-        let promised = |peer: &PeerId| self.members.get(peer).map_or(0, |one| one.promised);
+        let Some(placed) = self.distribution.placed else { return };
+        let promised = |peer: &PeerId| self.members.get(*peer).map_or(0, |one| one.promised);
         let keeps_up = |peer: &PeerId| promised(peer) <= BACKLOG;
-        let peers: Vec<PeerId> = self.present.iter().copied().filter(keeps_up).collect();
+        let peers: Vec<PeerId> = self.members.present.iter().copied().filter(keeps_up).collect();
         let count = (ROUND * peers.len()).div_ceil(self.owners.replicas()) as u32;
         let end = placed.saturating_add(count).min(self.geometry.chunks());
         for index in placed..end {
             self.place_chunk(index, index as usize, &peers, chosen);
         }
-        self.placed = Some(end);
+        self.distribution.placed = Some(end);
     }
 
     /// Gives every peer that is there its blocks.
     fn place_blocks(&mut self, chosen: &mut BTreeMap<PeerId, Vec<u32>>) {
         let chunks = self.geometry.chunks();
-        let peers = self.present.clone();
+        let peers = self.members.present.clone();
         for index in 0..chunks {
             let block = u64::from(index) * peers.len() as u64 / u64::from(chunks);
             self.place_chunk(index, block as usize, &peers, chosen);
         }
-        self.placed = Some(chunks);
+        self.distribution.placed = Some(chunks);
     }
 
     /// Gives a chunk to the peers from `first` on, as far as it has too few copies.
@@ -178,13 +169,13 @@ impl Coordinator {
         peer: PeerId,
         chosen: &mut BTreeMap<PeerId, Vec<u32>>,
     ) -> bool {
-        let Some(member) = self.members.get_mut(&peer) else { return false };
+        let Some(member) = self.members.get_mut(peer) else { return false };
         let is_new = self.owners.promise(index, peer);
         if is_new {
             chosen.entry(peer).or_default().push(index);
             member.promised += 1;
             member.asked += 1;
-            if member.wanted.contains_key(&index) && self.read.contains(index) {
+            if member.wanted.contains_key(&index) && self.distribution.read.contains(index) {
                 self.requests.hurry(index);
             }
         }
@@ -200,13 +191,13 @@ impl Coordinator {
     /// A peer is gone: others provide what it has provided.
     pub(super) fn replace(&mut self, gone: PeerId) {
         let mut chosen = BTreeMap::new();
-        let placed = self.placed.unwrap_or_default();
+        let placed = self.distribution.placed.unwrap_or_default();
         let vacated = self.owners.remove_all(gone).into_iter();
         let owners = &self.owners;
-        self.cache.forget(gone, |index| owners.replicas() - owners.confirmed(index).count());
+        self.cache.forget(gone, |index| owners.lacks(index));
         for index in vacated.filter(|index| *index < placed) {
-            let count = self.present.len();
-            let order = (0..count).map(|at| self.present[(index as usize + at) % count]);
+            let count = self.members.present.len();
+            let order = (0..count).map(|at| self.members.present[(index as usize + at) % count]);
             let mut order = order.take(self.owners.replicas() + 1);
             if let Some(peer) = order.find(|peer| !self.owners.names(index, *peer)) {
                 self.promise(index, peer, &mut chosen);
@@ -215,13 +206,14 @@ impl Coordinator {
         self.tell_providers(chosen);
     }
 
-    /// Starts the scan when one peer has received all chunks that it is to provide, and there are no more to choose. All peers are told the same
-    /// position, so that they go on in step. In blocks, the peers of the first are done long before all chunks were read.
+    /// Starts the scan when one peer has received all chunks that it is to provide, and there are
+    /// no more to choose. All peers are told the same position, so that they go on in step. In
+    /// blocks, the peers of the first are done long before all chunks were read.
     fn start_scan(&mut self, idle: PeerId) {
-        if !self.is_placed() || !self.is_idle(&idle) {
+        if !self.distribution.is_placed() || !self.is_idle(&idle) {
             return;
         }
-        if self.is_scanning {
+        if self.scan.is_running {
             self.tell_scan(idle);
         } else if self.settings.placement == Placement::Stripes || !self.has_unread() {
             self.start_all();
@@ -229,39 +221,37 @@ impl Coordinator {
     }
 
     fn start_all(&mut self) {
-        self.is_scanning = true;
-        let all = self.present.clone();
+        self.scan.is_running = true;
+        let all = self.members.present.clone();
         all.into_iter().for_each(|peer| self.tell_scan(peer));
     }
 
     fn tell_scan(&mut self, peer: PeerId) {
-        if let Some(member) = self.members.get_mut(&peer) {
-            member.scanning = Some(self.obtained);
-            self.send(peer, Message::Scan(self.position, Vec::new()));
+        if let Some(member) = self.members.get_mut(peer) {
+            member.scanning = Some(self.scan.obtained());
+            self.send(peer, Message::Scan(self.scan.position(), Vec::new()));
         }
     }
 
     /// Whether a chunk is to be given to a provider that was not read yet.
     fn has_unread(&mut self) -> bool {
-        let is_unread = |index: &u32| {
-            !self.read.contains(*index) && self.owners.promised(*index).next().is_some()
-        };
-        let unread = (self.first_unread..self.geometry.chunks()).find(is_unread);
-        self.first_unread = unread.unwrap_or(self.geometry.chunks());
-        unread.is_some()
+        let owners = &self.owners;
+        self.distribution.has_unread(|index| owners.promised(index).next().is_some())
     }
 
-    /// When the scan starts at the latest: a peer that does not request what it is to provide holds up no other.
+    /// When the scan starts at the latest: a peer that does not request what it is to provide holds
+    /// up no other.
     pub(super) fn scan_at(&self) -> Option<Duration> {
-        let starts = self.is_placed() && !self.is_scanning;
-        let waits = starts && self.present.iter().any(|peer| self.is_idle(peer));
-        waits.then(|| self.obtained_at + JUMP_TIMEOUT)
+        let starts = self.distribution.is_placed() && !self.scan.is_running;
+        let waits = starts && self.members.present.iter().any(|peer| self.is_idle(peer));
+        waits.then(|| self.scan.jumps_at())
     }
 
-    /// Whether a peer has received all that it is to provide, lacks other chunks, and was not told where the scan is.
+    /// Whether a peer has received all that it is to provide, lacks other chunks, and was not told
+    /// where the scan is.
     fn is_idle(&self, peer: &PeerId) -> bool {
         let is_idle = |one: &Member| one.is_present && one.promised == 0 && one.scanning.is_none();
-        self.members.get(peer).is_some_and(is_idle) && !self.complete.contains(peer)
+        self.members.get(*peer).is_some_and(is_idle) && !self.members.complete.contains(peer)
     }
 
     pub(super) fn start_late(&mut self, now: Duration) {

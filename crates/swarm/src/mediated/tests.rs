@@ -92,15 +92,15 @@ impl Driver {
     /// The coordinator's books agree with each other.
     fn check(&self) {
         let one = &self.coordinator;
-        let at_hand = |index: &u32| one.cache.contains(*index) || one.pending.contains_key(index);
+        let at_hand = |index: &u32| one.cache.contains(*index) || one.pending.contains(*index);
         for (peer, member) in one.members() {
             let wanted: Vec<u32> = member.wanted.keys().copied().collect();
             let ready = wanted.iter().filter(|index| at_hand(index)).count();
             assert_eq!(member.ready, ready, "{peer:?} {member:?}");
             assert!(wanted.len() + member.sending.len() <= 32);
-            let fetches = one.pending.values().filter(|pending| pending.from == peer).count();
+            let fetches = one.pending.iter().filter(|(_, from)| *from == peer).count();
             assert_eq!(member.fetches as usize, fetches);
-            assert_eq!(one.waiting.contains(&peer), !wanted.is_empty());
+            assert_eq!(one.members.waiting.contains(&peer), !wanted.is_empty());
             for index in wanted {
                 assert!(one.requests.waiters(index).any(|waiter| waiter == peer));
                 assert_eq!(one.requests.is_unserved(index), !at_hand(&index));
@@ -109,8 +109,9 @@ impl Driver {
             let promised = chunks.filter(|at| one.owners.promised(*at).any(|to| to == peer));
             assert_eq!(member.promised, promised.count());
         }
-        let sets = [&one.waiting, &one.hungry, &one.starving, &one.complete];
-        assert!(sets.into_iter().flatten().all(|peer| one.members.contains_key(peer)));
+        let all = &one.members;
+        let sets = [&all.waiting, &all.hungry, &all.starving, &all.complete];
+        assert!(sets.into_iter().flatten().all(|peer| all.get(*peer).is_some()));
     }
 }
 
@@ -142,7 +143,7 @@ fn the_books_agree_whatever_peers_do() {
                         let good = *peer < 200;
                         let pending = driver.coordinator.pending.iter().next();
                         let (from, index) =
-                            pending.map_or((from, index), |(index, one)| (one.from, *index));
+                            pending.map_or((from, index), |(index, from)| (from, index));
                         Input::Chunk { from, index, good }
                     }
                     10 => {

@@ -1,12 +1,11 @@
 //! Disruptions of a running simulation by the faults of its scenario.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::Simulator;
+use super::event::Event;
 use super::faults::{Break, Fault, Jump, Partition, Paths};
 use super::network::Network;
-use super::{Armed, Event, Simulator};
-use crate::coordinator::Input;
 use crate::mode::{Coordinator, Mode, Peer};
 use crate::{PeerId, peer};
 
@@ -22,18 +21,18 @@ impl Simulator<'_> {
     pub(super) fn schedule_faults(&mut self) {
         let faults = &self.scenario.faults;
         for (number, fault) in faults.breaks.iter().enumerate() {
-            self.at(fault.at, Event::Fault(Fault::Break(number)));
+            self.agenda.add(fault.at, Event::Fault(Fault::Break(number)));
         }
         for (number, fault) in faults.partitions.iter().enumerate() {
             if fault.to > fault.from + PATH_TIMEOUT {
-                self.at(fault.from + PATH_TIMEOUT, Event::Fault(Fault::Cut(number)));
+                self.agenda.add(fault.from + PATH_TIMEOUT, Event::Fault(Fault::Cut(number)));
             }
         }
         for (number, (at, _)) in faults.restarts.iter().enumerate() {
-            self.at(*at, Event::Fault(Fault::Restart(number)));
+            self.agenda.add(*at, Event::Fault(Fault::Restart(number)));
         }
         for (number, fault) in faults.jumps.iter().enumerate() {
-            self.at(fault.at, Event::Fault(Fault::Jump(number)));
+            self.agenda.add(fault.at, Event::Fault(Fault::Jump(number)));
         }
     }
 
@@ -65,8 +64,8 @@ impl Simulator<'_> {
         if !faults.change_delays() {
             return None;
         }
-        let one = self.number(from);
-        let other = self.number(to);
+        let one = self.nodes.number(from);
+        let other = self.nodes.number(to);
         let start = faults.separated_until(leaves, one, other).unwrap_or(leaves);
         let jitter = u32::try_from(faults.jitter.as_micros()).unwrap_or(u32::MAX);
         let jitter = Duration::from_micros(u64::from(self.random.below(jitter)));
@@ -79,7 +78,7 @@ impl Simulator<'_> {
 
     /// Whether a connection can be made now.
     pub(super) fn can_connect(&self, one: PeerId, other: PeerId) -> bool {
-        let numbers = (self.number(one), self.number(other));
+        let numbers = (self.nodes.number(one), self.nodes.number(other));
         let faults = &self.scenario.faults;
         let pairs = [(one, other), (other, one)];
         faults.separated_until(self.now, numbers.0, numbers.1).is_none()
@@ -107,9 +106,9 @@ impl Simulator<'_> {
     }
 
     fn break_link(&mut self, one: usize, other: usize, noticed: Duration) {
-        let one = self.nodes[one].id;
-        let other = self.nodes[other].id;
-        let both_run = self.is_running(one) && self.is_running(other);
+        let one = self.nodes.all[one].id;
+        let other = self.nodes.all[other].id;
+        let both_run = self.nodes.is_running(one) && self.nodes.is_running(other);
         if !both_run || one == other || !self.network.unlink(one, other) {
             return;
         }
@@ -123,7 +122,7 @@ impl Simulator<'_> {
     /// has, as `levada get` does. The coordinator notices it later, maybe only after the peer has
     /// joined again.
     fn lose_coordinator(&mut self, number: usize, noticed: Duration) {
-        let node = &mut self.nodes[number];
+        let node = &mut self.nodes.all[number];
         let id = node.id;
         let is_complete = node.peer.as_ref().is_some_and(Peer::is_complete);
         if node.peer.is_none() || !self.network.unlink(PeerId::COORDINATOR, id) {
@@ -139,11 +138,11 @@ impl Simulator<'_> {
     }
 
     fn cut(&mut self, partition: &Partition) {
-        for number in 0..self.nodes.len() {
+        for number in 0..self.nodes.all.len() {
             if partition.separates(Some(number), None) {
                 self.lose_coordinator(number, Duration::ZERO);
             }
-            for other in number + 1..self.nodes.len() {
+            for other in number + 1..self.nodes.all.len() {
                 if partition.separates(Some(number), Some(other)) {
                     self.break_link(number, other, Duration::ZERO);
                 }
@@ -154,66 +153,45 @@ impl Simulator<'_> {
     /// The coordinator is killed: all connections end, and what is on its way is lost. Peers that
     /// lack chunks come back; those that have all have no other to send them to.
     fn restart_coordinator(&mut self, down: Duration) {
-        for number in 0..self.nodes.len() {
-            let is_complete = self.nodes[number].peer.as_ref().is_some_and(Peer::is_complete);
-            if self.nodes[number].peer.is_some() {
+        for number in 0..self.nodes.all.len() {
+            let is_complete = self.nodes.all[number].peer.as_ref().is_some_and(Peer::is_complete);
+            if self.nodes.all[number].peer.is_some() {
                 self.end_peer(number);
                 if !is_complete {
                     let late = Duration::from_millis(u64::from(self.random.below(1000)));
                     self.join_at(self.now + RECONNECT + late, number);
                 }
             }
-            let node = &mut self.nodes[number];
-            (node.id, node.armed) = (PeerId::COORDINATOR, Armed::default());
         }
-        self.keep_scheduled();
+        self.nodes.reset();
+        self.agenda.keep_scheduled();
         self.count();
         let mode = match self.scenario.mode {
             Mode::Direct => Mode::Direct,
             // The node has stored who has exchanged a ticket.
             Mode::Mediated(settings) => {
-                let admitted = self.nodes.iter().filter(|node| node.kept.is_some()).count();
+                let admitted = self.nodes.all.iter().filter(|node| node.kept.is_some()).count();
                 Mode::Mediated(settings.restarted(admitted))
             }
         };
-        self.coordinator = Coordinator::new(mode, self.scenario.geometry, self.random.next());
-        (self.coordinator_armed, self.owners) = (Armed::default(), vec![usize::MAX]);
-        self.cache.clear();
+        let seed = self.random.next();
+        self.coordinator.restart(Coordinator::new(mode, self.scenario.geometry, seed));
         self.network = Network::new(self.scenario);
         self.paths = Paths { down: self.now + down, ..Default::default() };
     }
 
-    /// Removes all events but those that the scenario has set.
-    fn keep_scheduled(&mut self) {
-        self.messages.clear();
-        let all = std::mem::take(&mut self.events).into_sorted_vec();
-        // `Reverse` makes the first event the greatest.
-        for Reverse((time, _, slot)) in all.into_iter().rev() {
-            let event = self.stored[slot].take();
-            self.free.push(slot);
-            if let Some(event @ (Event::Join(_) | Event::Leave(_) | Event::Fault(_))) = event {
-                self.at(time, event);
-            }
-        }
-    }
-
     fn jump(&mut self, Jump { party, by, back, .. }: Jump) {
-        let (clock, id) = match party {
-            None => (&mut self.coordinator_clock, PeerId::COORDINATOR),
-            Some(number) => {
-                let node = &mut self.nodes[number];
-                (&mut node.clock, node.id)
-            }
-        };
+        let id = party.map_or(PeerId::COORDINATOR, |number| self.nodes.all[number].id);
+        let clock = &mut self.timer_mut(party).clock;
         *clock = if back { clock.saturating_sub(by) } else { *clock + by };
-        if party.is_none() || self.is_running(id) {
+        if party.is_none() || self.nodes.is_running(id) {
             self.settle(id);
         }
     }
 
     /// Adds what the coordinator has done to the outcome.
     pub(super) fn count(&mut self) {
-        let expelled = self.coordinator.expelled().iter();
+        let expelled = self.coordinator.state.expelled().iter();
         let expelled: Vec<usize> = expelled
             .map(|identity| {
                 u64::from_be_bytes(identity[..8].try_into().unwrap_or_default()) as usize
@@ -223,16 +201,11 @@ impl Simulator<'_> {
         self.outcome.expelled.sort_unstable();
         self.outcome.expelled.dedup();
         let all = &mut self.outcome.counters;
-        let counters = self.coordinator.counters();
+        let counters = self.coordinator.state.counters();
         all.fetches += counters.fetches;
         all.sent += counters.sent;
         all.loads += counters.loads;
         all.source_reads += counters.source_reads;
         all.distributed = all.distributed.or(counters.distributed);
-    }
-
-    /// The coordinator notices that a peer is gone.
-    pub(super) fn left(&mut self, id: PeerId) {
-        self.coordinate(Input::Left(id));
     }
 }

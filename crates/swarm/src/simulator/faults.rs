@@ -5,19 +5,22 @@ use std::time::Duration;
 
 use crate::PeerId;
 
-/// Faults beyond those of single peers. Both streams of a connection, over TCP or QUIC, keep the order of what they carry and lose nothing while the
-/// connection is there. So a lost packet is a delay, and a connection that ends loses all that is on its way.
+/// Faults beyond those of single peers. Both streams of a connection, over TCP or QUIC, keep the
+/// order of what they carry and lose nothing while the connection is there. So a lost packet is a
+/// delay, and a connection that ends loses all that is on its way.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// The most that anything is delayed beyond the scenario's delay.
     pub jitter: Duration,
-    /// The probability that a message or a chunk is lost and sent again. What follows it on its stream waits for it.
+    /// The probability that a message or a chunk is lost and sent again. What follows it on its
+    /// stream waits for it.
     pub loss: f64,
     /// Connections that end.
     pub breaks: Vec<Break>,
     /// Times in which some peers are cut off.
     pub partitions: Vec<Partition>,
-    /// Times at which the coordinator is killed, and how long it is down. It starts again without a memory of its peers.
+    /// Times at which the coordinator is killed, and how long it is down. It starts again without a
+    /// memory of its peers.
     pub restarts: Vec<(Duration, Duration)>,
     /// Clocks that jump.
     pub jumps: Vec<Jump>,
@@ -36,7 +39,8 @@ pub struct Break {
     pub noticed: Duration,
 }
 
-/// Peers that are cut off for a while. Connections stall; those that last longer than their timeout end.
+/// Peers that are cut off for a while. Connections stall; those that last longer than their timeout
+/// end.
 #[derive(Clone, Debug)]
 pub struct Partition {
     /// When it begins.
@@ -73,7 +77,8 @@ impl Partition {
 }
 
 impl Faults {
-    /// When the last partition ends that separates the two parties at `now`; None stands for the coordinator.
+    /// When the last partition ends that separates the two parties at `now`; None stands for the
+    /// coordinator.
     pub(super) fn separated_until(
         &self,
         now: Duration,
@@ -104,7 +109,8 @@ pub(super) enum Fault {
 pub(super) struct Paths {
     /// When the last message (`false`) or chunk (`true`) from one party to another arrives.
     pub(super) last: BTreeMap<(PeerId, PeerId, bool), Duration>,
-    /// Ends of connections that do not know yet that these have ended: the party, and the other one.
+    /// Ends of connections that do not know yet that these have ended: the party, and the other
+    /// one.
     pub(super) unnoticed: BTreeSet<(PeerId, PeerId)>,
     /// Until when the coordinator is down.
     pub(super) down: Duration,

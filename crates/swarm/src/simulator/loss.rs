@@ -14,8 +14,8 @@ pub(super) const PACKET: u64 = 1448;
 const TCP_TIMEOUT: Duration = Duration::from_millis(200);
 /// The delay of acknowledgements that QUIC allows for (RFC 9000, section 18.2).
 const ACK_DELAY: Duration = Duration::from_millis(25);
-/// The timers of "Trickle: A PSP File Sharing Protocol" (section "Handling Packet Drops"): for a registration, for everything else, and the
-/// time between two looks at them.
+/// The timers of "Trickle: A PSP File Sharing Protocol" (section "Handling Packet Drops"): for a
+/// registration, for everything else, and the time between two looks at them.
 const REGISTRATION_TIMER: Duration = Duration::from_secs(1);
 const CHUNK_TIMER: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_secs(1);
@@ -97,7 +97,8 @@ impl Streams {
 }
 
 impl Recovery {
-    /// The time from the arrival that a lost packet would have had until that of its repetition, which is the one with this number.
+    /// The time from the arrival that a lost packet would have had until that of its repetition,
+    /// which is the one with this number.
     fn wait(
         self,
         round_trip: Duration,

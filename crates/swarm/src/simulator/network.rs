@@ -44,7 +44,7 @@ impl End {
 
 impl Network {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        Self { ends: vec![End::new(scenario.source_up, scenario.source_up)], made: 0 }
+        Self { ends: vec![End::new(scenario.source.up, scenario.source.up)], made: 0 }
     }
 
     /// Peers join in the order of their numbers.

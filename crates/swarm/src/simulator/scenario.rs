@@ -31,21 +31,20 @@ pub struct Scenario {
     pub mode: Mode,
     /// The content.
     pub geometry: Geometry,
-    /// The uplink of the coordinator, in bits per second.
-    pub source_up: u64,
+    /// The coordinator, and the source that it reads.
+    pub source: SourceScenario,
     /// The one-way delay between any two parties.
     pub delay: Duration,
     /// Bytes that each chunk costs beside its own.
     pub overhead: u64,
-    /// When the source can no longer be read, because it has changed.
-    pub source_ends: Option<Duration>,
     /// The probability that a packet is lost; a message is one packet.
     pub loss: f64,
     /// What sends lost control messages again.
     pub control: Recovery,
     /// What sends lost chunks again.
     pub data: Recovery,
-    /// In mediated mode: peers request chunks in random order. Those that they provide still come first.
+    /// In mediated mode: peers request chunks in random order. Those that they provide still come
+    /// first.
     pub random_order: bool,
     /// Whether [`Outcome::round_trips`] are recorded.
     pub trace: bool,
@@ -55,6 +54,15 @@ pub struct Scenario {
     pub faults: Faults,
     /// When the simulation ends in any case.
     pub limit: Duration,
+}
+
+/// The coordinator, and the source that it reads.
+#[derive(Clone, Debug)]
+pub struct SourceScenario {
+    /// The uplink and the downlink of the coordinator, in bits per second.
+    pub up: u64,
+    /// The moment from which the source can no longer be read, because it has changed.
+    pub ends: Option<Duration>,
 }
 
 /// One peer.
@@ -85,6 +93,17 @@ pub struct RoundTrip {
     pub took: Duration,
 }
 
+/// Counts of chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// Chunks sent by all parties.
+    pub sent: u64,
+    /// Chunks that arrived where they were already.
+    pub duplicates: u64,
+    /// Chunks whose offers were declined.
+    pub declined: u64,
+}
+
 /// The result of a simulation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -98,12 +117,8 @@ pub struct Outcome {
     pub expelled: Vec<usize>,
     /// Bytes of chunks that the coordinator has sent.
     pub source_bytes: u64,
-    /// Chunks sent by all.
-    pub chunks_sent: u64,
-    /// Chunks that arrived where they were already.
-    pub duplicates: u64,
-    /// Offers that were declined.
-    pub declined: u64,
+    /// Chunks sent by all parties.
+    pub chunks: ChunkCounts,
     /// In mediated mode, what the coordinator has read, fetched and sent.
     pub counters: Counters,
     /// Control messages.
@@ -121,7 +136,8 @@ pub struct Outcome {
 }
 
 impl Scenario {
-    /// `count` equal peers with `rate` bits per second both ways, as the coordinator has; all join at the beginning, and nothing goes wrong.
+    /// `count` equal peers with `rate` bits per second both ways, as the coordinator has; all join
+    /// at the beginning, and nothing goes wrong.
     pub fn equal(geometry: Geometry, count: usize, rate: u64, delay: Duration, seed: u64) -> Self {
         let joins = Duration::ZERO;
         let peer = PeerScenario {
@@ -137,10 +153,9 @@ impl Scenario {
             seed,
             mode: Mode::Direct,
             geometry,
-            source_up: rate,
+            source: SourceScenario { up: rate, ends: None },
             delay,
             overhead: 0,
-            source_ends: None,
             loss: 0.0,
             control: Recovery::default(),
             data: Recovery::default(),
@@ -152,22 +167,23 @@ impl Scenario {
         }
     }
 
-    /// The least time in which any scheme can bring the content to all peers, if chunks were infinitely small: max(F/u_s, F/d_min,
-    /// nF/(u_s+Σu_i)) (Kumar and Ross, "Peer-assisted file distribution: the minimum distribution time").
+    /// The least time in which any scheme can bring the content to all peers, if chunks were
+    /// infinitely small: max(F/u_s, F/d_min, nF/(u_s+Σu_i)) (Kumar and Ross, "Peer-assisted file
+    /// distribution: the minimum distribution time").
     pub fn fluid_bound(&self) -> Duration {
         let bits = self.geometry.length() as f64 * 8.0;
         let up: f64 = self.peers.iter().map(|peer| peer.up as f64).sum();
         let slowest = self.peers.iter().map(|peer| peer.down).min().unwrap_or(u64::MAX);
-        let all = bits * self.peers.len() as f64 / (self.source_up as f64 + up);
-        let single = bits / (self.source_up.min(slowest).max(1) as f64);
+        let all = bits * self.peers.len() as f64 / (self.source.up as f64 + up);
+        let single = bits / (self.source.up.min(slowest).max(1) as f64);
         Duration::from_secs_f64(all.max(single))
     }
 
-    /// The least time with whole chunks and equal uplinks: (1 + ⌊log₂ N⌋ ÷ M) · F/u (Mundinger, Weber and Weiss, "Optimal scheduling of peer-to-peer
-    /// file dissemination").
+    /// The least time with whole chunks and equal uplinks: (1 + ⌊log₂ N⌋ ÷ M) · F/u (Mundinger,
+    /// Weber and Weiss, "Optimal scheduling of peer-to-peer file dissemination").
     pub fn tree_bound(&self) -> Duration {
         let rounds = self.peers.len().max(1).ilog2();
-        let transfer = self.geometry.length() as f64 * 8.0 / self.source_up.max(1) as f64;
+        let transfer = self.geometry.length() as f64 * 8.0 / self.source.up.max(1) as f64;
         let chunks = f64::from(self.geometry.chunks().max(1));
         Duration::from_secs_f64(transfer * (1.0 + f64::from(rounds) / chunks))
     }

@@ -1,9 +1,11 @@
 //! Shares in which much goes wrong, in direct mode.
 //!
-//! Messages are neither dropped, nor duplicated, nor reordered on their own: both streams of a connection, over TCP as over QUIC, are reliable and keep
-//! their order, and no message of the swarm is a datagram. What a network does to packets reaches the state machines as delay that keeps the order
-//! of a stream ([`Faults::jitter`], [`Faults::loss`]), as a connection that ends with all that is on its way ([`Faults::breaks`]), or
-//! as a pause of all connections between two groups ([`Faults::partitions`]). The two streams of a connection overtake each other.
+//! Messages are neither dropped, nor duplicated, nor reordered on their own: both streams of a
+//! connection, over TCP as over QUIC, are reliable and keep their order, and no message of the
+//! swarm is a datagram. What a network does to packets reaches the state machines as delay that
+//! keeps the order of a stream ([`Faults::jitter`], [`Faults::loss`]), as a connection that ends
+//! with all that is on its way ([`Faults::breaks`]), or as a pause of all connections between two
+//! groups ([`Faults::partitions`]). The two streams of a connection overtake each other.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -45,7 +47,7 @@ pub fn troubled(seed: u64) -> Scenario {
     let mut scenario = troubled_peers(seed, &mut numbers);
     scenario.faults = faults(scenario.peers.len() as u64, &mut numbers);
     if numbers.below(8) == 0 {
-        scenario.source_ends = Some(numbers.millis(500));
+        scenario.source.ends = Some(numbers.millis(500));
     }
     // Clocks that jump back by up to ten minutes delay what is due by as much.
     scenario.limit = Duration::from_secs(3 * 3600);
@@ -116,8 +118,9 @@ fn partition(peers: u64, numbers: &mut Numbers) -> Partition {
     }
 }
 
-/// The clock of a party jumps ahead by minutes. In half of the cases, it was ahead before and jumps back: further than the clock of the driver,
-/// which is monotonic, since the wall clock has no effect on that.
+/// The clock of a party jumps ahead by minutes. In half of the cases, it was ahead before and jumps
+/// back: further than the clock of the driver, which is monotonic, since the wall clock has no
+/// effect on that.
 fn jumps(peers: u64, numbers: &mut Numbers) -> Vec<Jump> {
     let party = numbers.party(peers);
     let at = numbers.millis(600);
@@ -129,7 +132,8 @@ fn jumps(peers: u64, numbers: &mut Numbers) -> Vec<Jump> {
     }
 }
 
-/// The peers that have everything in the end, unless it is lost: those that stay, or come back. One that sends wrong bytes may be expelled before.
+/// The peers that have everything in the end, unless it is lost: those that stay, or come back. One
+/// that sends wrong bytes may be expelled before.
 pub fn honest(scenario: &Scenario) -> usize {
     let stays = |peer: &&PeerScenario| {
         peer.poison == 0.0 && peer.leaves.is_none_or(|(_, back)| back.is_some())
@@ -137,13 +141,14 @@ pub fn honest(scenario: &Scenario) -> usize {
     scenario.peers.iter().filter(stays).count()
 }
 
-/// Every honest peer has everything in the end, or knows that the rest is lost, which is so only if the source can no longer be read.
+/// Every honest peer has everything in the end, or knows that the rest is lost, which is so only if
+/// the source can no longer be read.
 pub fn check(scenario: &Scenario) -> Outcome {
     let seed = scenario.seed;
     let outcome = run(scenario);
     let told = outcome.finished.len() + outcome.lost;
     assert!(told >= honest(scenario), "seed {seed}: {scenario:?} {outcome:?}");
-    assert!(scenario.source_ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");
+    assert!(scenario.source.ends.is_some() || outcome.lost == 0, "seed {seed}: {outcome:?}");
     let innocent = outcome.expelled.iter().find(|peer| scenario.peers[**peer].poison == 0.0);
     assert_eq!(innocent, None, "seed {seed}: {outcome:?}");
     outcome
@@ -169,12 +174,13 @@ fn two_peers_that_cannot_connect_are_not_introduced_without_end() {
     check(&troubled_peers(8814, &mut Numbers::new(8814)));
 }
 
-/// None can be reached by another, and the source ends when each has got some chunks. It learns that at the request of one of them.
+/// None can be reached by another, and the source ends when each has got some chunks. It learns
+/// that at the request of one of them.
 #[test]
 fn peers_that_cannot_exchange_what_the_source_has_lost_say_so() {
     let mut scenario = equal(4, 40);
     scenario.peers.iter_mut().for_each(|peer| peer.reachable = false);
-    scenario.source_ends = Some(Duration::from_millis(100));
+    scenario.source.ends = Some(Duration::from_millis(100));
     let outcome = check(&scenario);
     assert_eq!(outcome.lost, 4, "{outcome:?}");
 }

@@ -42,7 +42,8 @@ fn each_group_of_ten_takes_nearly_the_shortest_time() {
     }
 }
 
-/// Whatever the source's slots are when one has gone, the next one is sent each chunk once, without a pause between them.
+/// Whatever the source's slots are when one has gone, the next one is sent each chunk once, without
+/// a pause between them.
 #[test]
 fn one_getter_after_the_other_is_sent_each_chunk_once() {
     for seed in 0..seeds() {

@@ -67,7 +67,8 @@ fn fixed_timers_take_longer_than_those_of_transports() {
     assert!([Recovery::Tcp, Recovery::Quic].into_iter().all(|one| last(one) < fixed));
 }
 
-/// A provider whose request is late is asked for the chunk that it waits for: the fetch goes elsewhere when the request comes.
+/// A provider whose request is late is asked for the chunk that it waits for: the fetch goes
+/// elsewhere when the request comes.
 #[test]
 fn a_late_request_does_not_hold_up_a_fetch() {
     for seed in 0..100 {

@@ -22,7 +22,7 @@ fn settings(peers: usize, cache: usize) -> Settings {
 /// The time in which the coordinator alone sends the content to every peer.
 fn uplink_bound(scenario: &Scenario) -> f64 {
     let bits = scenario.geometry.length() as f64 * 8.0;
-    bits * scenario.peers.len() as f64 / scenario.source_up as f64
+    bits * scenario.peers.len() as f64 / scenario.source.up as f64
 }
 
 fn fetched(scenario: &Scenario, outcome: &Outcome) -> f64 {
@@ -41,7 +41,7 @@ fn every_peer_receives_everything() {
                     let said = format!("{peers} {chunks} {settings:?} {outcome:?}");
                     assert_eq!((outcome.finished.len(), outcome.incomplete), (peers, 0), "{said}");
                     assert_eq!(
-                        (outcome.duplicates, outcome.counters.source_reads),
+                        (outcome.chunks.duplicates, outcome.counters.source_reads),
                         (0, 0),
                         "{said}"
                     );
@@ -109,7 +109,7 @@ fn troubled_mediated(seed: u64) -> Scenario {
         scenario.geometry = geometry(12 * scenario.geometry.chunks());
     }
     if seed.is_multiple_of(7) {
-        scenario.source_ends = Some(Duration::from_millis(seed % 500));
+        scenario.source.ends = Some(Duration::from_millis(seed % 500));
     }
     mediated(scenario, Settings { replicas, cache, wait, placement })
 }
@@ -195,10 +195,11 @@ fn a_slow_peer_does_not_hold_up_the_others() {
     }
 }
 
-/// The first peer is alone until it has `alone` chunks, then there are two, and it leaves before the other has those.
+/// The first peer is alone until it has `alone` chunks, then there are two, and it leaves before
+/// the other has those.
 fn lone_provider(cache: usize, alone: u64) -> Outcome {
     let mut scenario = mediated(equal(2, 200), settings(1, cache));
-    let chunk = scenario.geometry.length() * 8 / 200 * 1000 / scenario.source_up;
+    let chunk = scenario.geometry.length() * 8 / 200 * 1000 / scenario.source.up;
     scenario.peers[1].joins = Duration::from_millis(alone * chunk);
     scenario.peers[0].leaves = Some((Duration::from_millis(alone * chunk + 1500), None));
     let outcome = run(&scenario);

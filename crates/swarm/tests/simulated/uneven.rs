@@ -21,8 +21,8 @@ fn uneven(uplinks: &[f64], delay: Duration, seed: u64) -> Scenario {
     scenario
 }
 
-/// All uplinks are busy to the end: the source gives out second copies while peers lack uplink, and peers with slow uplinks get as much as others, although
-/// their answers are late.
+/// All uplinks are busy to the end: the source gives out second copies while peers lack uplink, and
+/// peers with slow uplinks get as much as others, although their answers are late.
 #[test]
 fn slow_uplinks_cost_no_more_than_they_lack() {
     for (millis, most) in [(0, 1.05), (10, 1.07), (50, 1.4)] {
@@ -30,7 +30,7 @@ fn slow_uplinks_cost_no_more_than_they_lack() {
         for (uplinks, seed) in UPLINKS.iter().zip([1, 2, 3]) {
             let scenario = uneven(uplinks, delay, seed);
             let outcome = run(&scenario);
-            assert_eq!((outcome.finished.len(), outcome.duplicates), (uplinks.len(), 0));
+            assert_eq!((outcome.finished.len(), outcome.chunks.duplicates), (uplinks.len(), 0));
             let last = outcome.finished[uplinks.len() - 1].as_secs_f64();
             let ratio = last / scenario.fluid_bound().as_secs_f64();
             assert!(ratio <= most, "{millis} ms, seed {seed}: {ratio}");

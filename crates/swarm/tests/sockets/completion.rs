@@ -1,4 +1,5 @@
-//! Two, ten and, in full, a hundred peers have the same file in the end, whichever stream goes by UDP.
+//! Two, ten and, in full, a hundred peers have the same file in the end, whichever stream goes by
+//! UDP.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::AtomicUsize;
@@ -71,7 +72,8 @@ async fn all_complete(mode: Mode, peers: usize, udp: Option<UdpStream>) {
     }
 }
 
-/// With `udp`, the link to the coordinator has that stream over QUIC, to this address, and so have links to other peers.
+/// With `udp`, the link to the coordinator has that stream over QUIC, to this address, and so have
+/// links to other peers.
 async fn get(
     peer: &Peer,
     coordinator: &Coordinator,

@@ -37,7 +37,8 @@ pub(super) async fn serve(coordinator: &Coordinator) -> SocketAddr {
     address
 }
 
-/// A peer's network over both transports; `accepted` counts the connections over QUIC. If `blocked`, none gets through.
+/// A peer's network over both transports; `accepted` counts the connections over QUIC. If
+/// `blocked`, none gets through.
 pub(super) async fn network(
     key: &SecretKey,
     udp: UdpStream,

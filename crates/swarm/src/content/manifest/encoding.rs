@@ -1,15 +1,18 @@
 //! The bytes of a manifest.
 //!
-//! The content of a folder is 8 bytes, of which the first is the layout (0 or 2) and the others are the length of the manifest (big-endian);
-//! the manifest; and the bytes of the files in its order. All numbers are big-endian.
+//! The content of a folder is 8 bytes, of which the first is the layout (0 or 2) and the others are
+//! the length of the manifest (big-endian); the manifest; and the bytes of the files in its order.
+//! All numbers are big-endian.
 //!
-//! In the first layout, the manifest is for each file: the length of its path (2 bytes), the path with `/` between components, the length of
-//! the file (8), and 1 if it is executable, otherwise 0 (1).
+//! In the first layout, the manifest is for each file: the length of its path (2 bytes), the path
+//! with `/` between components, the length of the file (8), and 1 if it is executable, otherwise 0
+//! (1).
 //!
-//! In the second one, it is for each entry: its kind (1 byte: 0 a file, 1 a folder, 2 a link); the length of its path (2) and the path; its
-//! permissions (2 bytes: the lowest nine bits of the mode; or 0x8000 for those of a new file, 0x8001 with execution); when it was changed
-//! (8 bytes of seconds since 1970, 4 of nanoseconds; or 0xff in all 12 if that is not kept); and for a file its length (8), for a link the
-//! length of its target (2) and the target.
+//! In the second one, it is for each entry: its kind (1 byte: 0 a file, 1 a folder, 2 a link); the
+//! length of its path (2) and the path; its permissions (2 bytes: the lowest nine bits of the mode;
+//! or 0x8000 for those of a new file, 0x8001 with execution); when it was changed (8 bytes of
+//! seconds since 1970, 4 of nanoseconds; or 0xff in all 12 if that is not kept); and for a file its
+//! length (8), for a link the length of its target (2) and the target.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -1,3 +1,5 @@
+use std::os::unix::fs::FileExt;
+
 use super::*;
 use crate::ChunkSize;
 

@@ -121,7 +121,8 @@ fn unpacking_goes_on_where_it_has_stopped() {
     let content = Content::of(&[("a", b""), ("b/c", &long), ("d", b"two"), ("e", b"")]);
     let file = content.download();
     let mut unpacking = Unpacking::begin(&file).unwrap();
-    // A step that ends in the second file, and a further part of it that the sidecar does not know of.
+    // A step that ends in the second file, and a further part of it that the sidecar does not know
+    // of.
     unpacking.bytes = unpacking.step - 90_000;
     let path = unpacking.path.clone();
     let folder = unpacking.folder.clone();
