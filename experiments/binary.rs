@@ -9,12 +9,16 @@ use anyhow::{Context, ensure};
 /// The `levada` binary beside this one, built from the current sources.
 pub fn levada() -> anyhow::Result<PathBuf> {
     if let Some(cargo) = env::var_os("CARGO") {
-        let words = ["build", "--release", "--quiet", "--package", "levada-cli", "--bin", "levada"];
-        let built = Command::new(cargo).args(words).status().context("run cargo")?;
+        let what = ["--quiet", "--package", "levada-cli", "--bin", "levada"];
+        let built = Command::new(cargo)
+            .args(["build", "--profile", "dist"])
+            .args(what)
+            .status()
+            .context("run cargo")?;
         ensure!(built.success(), "the binary `levada` cannot be built");
     }
     let levada = env::current_exe()?.with_file_name("levada");
-    ensure!(levada.is_file(), "there is no {}; cargo build --release", levada.display());
+    ensure!(levada.is_file(), "there is no {}; cargo build --profile dist", levada.display());
     Ok(levada)
 }
 

@@ -1,4 +1,5 @@
-//! `cargo xp`: the measurements of the papers that Levada implements, repeated on this machine and compared with rivals.
+//! `cargo xp`: the measurements of the papers that Levada implements, repeated on this machine and
+//! compared with rivals.
 
 mod attacks;
 mod binary;

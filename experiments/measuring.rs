@@ -32,8 +32,8 @@ impl Measuring {
         Ok(Self { runner: Runner::new(name, options, groups)?, no_lab: None })
     }
 
-    /// The testbed of a group; `None` if the group has rows already, if the time limit is over, or if it needs a lab and
-    /// this process is not root.
+    /// The testbed of a group; `None` if the group has rows already, if the time limit is over, or
+    /// if it needs a lab and this process is not root.
     pub fn testbed(
         &mut self,
         params: &Params,
@@ -97,7 +97,8 @@ impl Outcome {
         self
     }
 
-    /// Draws the figures if rows are kept, prints the table of `compare`, and reports what is missing.
+    /// Draws the figures if rows are kept, prints the table of `compare`, and reports what is
+    /// missing.
     pub fn conclude(
         self,
         options: &Options,

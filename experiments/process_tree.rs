@@ -1,8 +1,10 @@
-//! CPU time and memory of a process and its descendants, from `/proc`, which also lists the processes of a lab.
+//! CPU time and memory of a process and its descendants, from `/proc`, which also lists the
+//! processes of a lab.
 
 use std::fs;
 
-/// The ticks of a second in `/proc`: USER_HZ, which is 100 on all architectures that Levada runs on.
+/// The ticks of a second in `/proc`: USER_HZ, which is 100 on all architectures that Levada runs
+/// on.
 const TICKS: f64 = 100.0;
 
 /// A process and its descendants.
@@ -10,18 +12,21 @@ const TICKS: f64 = 100.0;
 pub struct ProcessTree(pub u32);
 
 impl ProcessTree {
-    /// CPU time of the running processes so far, in seconds; the resolution is a scheduler tick (4 ms or less).
+    /// CPU time of the running processes so far, in seconds; the resolution is a scheduler tick (4
+    /// ms or less).
     pub fn cpu_seconds(self) -> f64 {
         let threads = self.processes().into_iter().flat_map(threads);
         threads.filter_map(|path| nanoseconds(&format!("{path}/schedstat"))).sum::<f64>() * 1e-9
     }
 
-    /// CPU time of the running processes so far, and of those that ended and were waited for, in seconds. It is counted in ticks of 10 ms.
+    /// CPU time of the running processes so far, and of those that ended and were waited for, in
+    /// seconds. It is counted in ticks of 10 ms.
     pub fn all_cpu_seconds(self) -> f64 {
         self.processes().into_iter().map(|process| ticks(process).iter().sum::<f64>()).sum()
     }
 
-    /// CPU time of the children of the first process that have ended and were waited for, and of theirs, in seconds. It is counted in ticks of 10 ms.
+    /// CPU time of the children of the first process that have ended and were waited for, and of
+    /// theirs, in seconds. It is counted in ticks of 10 ms.
     pub fn ended_cpu_seconds(self) -> f64 {
         let [_, _, user, system] = ticks(self.0);
         user + system
@@ -53,8 +58,8 @@ fn threads(process: u32) -> Vec<String> {
     entries.filter_map(|entry| Some(entry.ok()?.path().to_str()?.to_owned())).collect()
 }
 
-/// CPU time of a process and of its children that were waited for, each as user and as system time, in seconds; 0 if it has ended.
-/// See proc_pid_stat(5), fields 14 to 17.
+/// CPU time of a process and of its children that were waited for, each as user and as system time,
+/// in seconds; 0 if it has ended. See proc_pid_stat(5), fields 14 to 17.
 fn ticks(process: u32) -> [f64; 4] {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name before it may have spaces, and parentheses.

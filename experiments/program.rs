@@ -53,8 +53,8 @@ impl Program {
         Ok(child.with_context(|| format!("start {name}"))?.into())
     }
 
-    /// Starts a program at `side`, with the arguments and the environment of `command` and without input or output. On loopback, it ends with this
-    /// process, also if that is killed.
+    /// Starts a program at `side`, with the arguments and the environment of `command` and without
+    /// input or output. On loopback, it ends with this process, also if that is killed.
     pub fn start_quiet(testbed: &Testbed, side: Side, command: Command) -> anyhow::Result<Self> {
         if matches!(testbed, Testbed::Lab(_)) {
             return Self::start(testbed, side, quiet(command));
@@ -83,7 +83,8 @@ impl Program {
         self
     }
 
-    /// Waits for `text` on the program's standard error, which must be a pipe. It is read until the program ends, so that it never blocks.
+    /// Waits for `text` on the program's standard error, which must be a pipe. It is read until the
+    /// program ends, so that it never blocks.
     pub fn wait_for_output(&mut self, text: &str) -> anyhow::Result<()> {
         let error = self.running()?.stderr.take().context("no standard error")?;
         let lines = Lines::new(error);
@@ -98,7 +99,8 @@ impl Program {
         }
     }
 
-    /// The first line on the program's standard output, which must be a pipe. All of it is read, so that the program never blocks.
+    /// The first line on the program's standard output, which must be a pipe. All of it is read, so
+    /// that the program never blocks.
     pub fn first_line(&mut self, limit: Duration) -> anyhow::Result<String> {
         let output = self.running()?.stdout.take().context("no standard output")?;
         let line = Lines::new(output).next(limit);

@@ -1,5 +1,7 @@
-//! An `sshd` of an experiment, and commands that reach it. It has its own keys, and reads nothing of the user's configuration.
+//! An `sshd` of an experiment, and commands that reach it. It has its own keys, and reads nothing
+//! of the user's configuration.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -50,6 +52,14 @@ impl Sshd {
             command.args(["-o", option]);
         }
         command
+    }
+
+    /// The remote shell of `rsync`: `ssh` with the same options, separated by spaces.
+    pub fn remote_shell(&self) -> anyhow::Result<String> {
+        let command = self.client("ssh");
+        let words = [command.get_program()].into_iter().chain(command.get_args());
+        let words: Option<Vec<&str>> = words.map(OsStr::to_str).collect();
+        Ok(words.context("a path is not UTF-8")?.join(" "))
     }
 
     /// Its address.

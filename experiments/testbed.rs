@@ -1,4 +1,5 @@
-//! Testbeds: the two ends of a measurement on this host, or in the lab with an emulated link between them.
+//! Testbeds: the two ends of a measurement on this host, or in the lab with an emulated link
+//! between them.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +11,8 @@ use anyhow::Context;
 use levada_harness::{Measured, Monitor, MonitorReport};
 use levada_lab::{Attestation, Lab, LabError, Link, Node, Options};
 
-/// A run whose limit should be the link's rate is flagged if the processors were idle for less than this share.
+/// A run whose limit should be the link's rate is flagged if the processors were idle for less than
+/// this share.
 const IDLE_LEAST: f64 = 0.1;
 
 /// The two ends of a measurement, and parties between them.
@@ -123,8 +125,8 @@ impl Testbed {
         Ok((listener, address))
     }
 
-    /// Starts a program at the far end, configured by `configure`. It ends with the calling thread or with the lab, also
-    /// if this process is killed.
+    /// Starts a program at the far end, configured by `configure`. It ends with the calling thread
+    /// or with the lab, also if this process is killed.
     pub fn spawn_far(
         &self,
         program: impl AsRef<OsStr>,
@@ -179,7 +181,8 @@ impl Testbed {
         }
     }
 
-    /// The bytes that link `number` of the lab has carried in both directions, IP headers included; 0 on loopback.
+    /// The bytes that link `number` of the lab has carried in both directions, IP headers included;
+    /// 0 on loopback.
     pub fn carried(&self, number: usize) -> anyhow::Result<u64> {
         let Self::Lab(line) = self else { return Ok(0) };
         let lab = line.lab();

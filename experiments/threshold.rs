@@ -27,8 +27,8 @@ impl Threshold {
         }
     }
 
-    /// The median, a mark whether it meets the threshold, and the range. A threshold within the range is within the
-    /// machine's noise.
+    /// The median, a mark whether it meets the threshold, and the range. A threshold within the
+    /// range is within the machine's noise.
     pub fn evaluate(self, ratio: &Row) -> String {
         let value = ratio.median;
         let mark = match self {

@@ -1,4 +1,5 @@
-//! The honest client: sequential runs of the service `clock` by `levada run`, with a request of `/healthz` after each.
+//! The honest client: sequential runs of the service `clock` by `levada run`, with a request of
+//! `/healthz` after each.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};

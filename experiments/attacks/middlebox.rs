@@ -1,4 +1,5 @@
-//! Attacks on a middlebox: connections that say nothing, and heads of requests in records of one byte.
+//! Attacks on a middlebox: connections that say nothing, and heads of requests in records of one
+//! byte.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ const KEPT: Duration = Duration::from_secs(60);
 const SESSIONS: usize = 3;
 /// The length of a head, in bytes: just below the longest one.
 const HEAD: usize = 63 * 1024;
-/// Records between two pauses, and a pause: about 10 Mbit/s of all sessions together. Without a limit, the attacker's own thread and the
-/// transport of its records use both cores, as any upload from the same machine does.
+/// Records between two pauses, and a pause: about 10 Mbit/s of all sessions together. Without a
+/// limit, the attacker's own thread and the transport of its records use both cores, as any upload
+/// from the same machine does.
 const BURST: usize = 64;
 const PAUSE: Duration = Duration::from_millis(10);
 /// The context of the heads of requests.

@@ -46,7 +46,8 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// The time of an honest run and of /healthz, and the node's memory and log, idle and under each attack
+    /// The time of an honest run and of /healthz, and the node's memory and log, idle and under
+    /// each attack
     Honest(Honest),
     /// All attacks of `honest`
     All(Options),
@@ -64,7 +65,8 @@ struct Honest {
     #[command(flatten)]
     shared: Options,
 
-    /// Only these attacks: unread, runs, queries, successions, http, middlebox-silent, middlebox-bytes
+    /// Only these attacks: unread, runs, queries, successions, http, middlebox-silent,
+    /// middlebox-bytes
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     attack: Vec<String>,
 

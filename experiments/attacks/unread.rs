@@ -1,4 +1,5 @@
-//! Attack: unauthorised peers at one source fill the streams of their connections with incomplete operations.
+//! Attack: unauthorised peers at one source fill the streams of their connections with incomplete
+//! operations.
 
 use std::rc::Rc;
 use std::sync::Arc;

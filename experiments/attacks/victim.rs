@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use levada_home::Home;
 use levada_core::Identity;
 use levada_harness::Measured;
+use levada_home::Home;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -36,7 +36,8 @@ pub type Attack = fn(Arc<Target>) -> Pin<Box<dyn Future<Output = anyhow::Result<
 
 /// The time of an attack before the measurement.
 const SETTLE: Duration = Duration::from_secs(4);
-/// The time from the end of an attack to the memory measurement: a node allows a peer 10 s for an operation.
+/// The time from the end of an attack to the memory measurement: a node allows a peer 10 s for an
+/// operation.
 const AFTER: Duration = Duration::from_secs(15);
 /// The time limit for the node's start.
 const START: Duration = Duration::from_secs(30);
@@ -85,7 +86,8 @@ struct Victim {
     box_home: Option<TempDir>,
 }
 
-/// Starts a node, runs `runs` honest clients one after the other, under attack if one is given, and ends both.
+/// Starts a node, runs `runs` honest clients one after the other, under attack if one is given, and
+/// ends both.
 pub fn measure(
     binary: &Path,
     way: Way,
@@ -274,7 +276,8 @@ fn levada(binary: &Path, home: &Path, words: &[&str]) -> anyhow::Result<String> 
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// A port of loopback that is free now. The origin of a service must be known before the node starts.
+/// A port of loopback that is free now. The origin of a service must be known before the node
+/// starts.
 fn free_port() -> anyhow::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

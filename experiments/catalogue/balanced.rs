@@ -1,7 +1,7 @@
 //! Several catalogues behind nginx, round-robin, one of which is killed during a run.
 //!
-//! All share the servers' core with nginx: this measures the effect of a killed catalogue on clients, not the rate of
-//! several.
+//! All share the servers' core with nginx: this measures the effect of a killed catalogue on
+//! clients, not the rate of several.
 
 use std::cell::RefCell;
 use std::thread;

@@ -50,8 +50,8 @@ impl Bench {
         self.measuring.rows()
     }
 
-    /// The deployment with this round trip, which runs until one with another round trip is requested. `None` if it
-    /// needs a lab and this process is not root.
+    /// The deployment with this round trip, which runs until one with another round trip is
+    /// requested. `None` if it needs a lab and this process is not root.
     pub fn deployment(&mut self, rtt_us: u64) -> anyhow::Result<Option<Rc<Deployment>>> {
         if let Some((_, deployment)) = self.latest.as_ref().filter(|(rtt, _)| *rtt == rtt_us) {
             return Ok(deployment.clone());
@@ -67,7 +67,8 @@ impl Bench {
         Ok(deployment)
     }
 
-    /// Measures a group of subjects on a deployment, unless it has rows already or there can be no deployment.
+    /// Measures a group of subjects on a deployment, unless it has rows already or there can be no
+    /// deployment.
     pub fn measure_subjects(
         &mut self,
         rtt_us: u64,

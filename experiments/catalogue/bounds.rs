@@ -21,7 +21,8 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The mean and bounds of a row's values; both bounds equal the mean if there is only one value.
+    /// The mean and bounds of a row's values; both bounds equal the mean if there is only one
+    /// value.
     pub fn of(row: &Row) -> Self {
         let count = row.values.len() as f64;
         let mean = row.values.iter().sum::<f64>() / count.max(1.0);
@@ -32,7 +33,8 @@ impl Bounds {
     }
 }
 
-/// The quantile for these degrees of freedom; beyond the table it is approximated by 1.96 + 2.4 / freedom.
+/// The quantile for these degrees of freedom; beyond the table it is approximated by 1.96 + 2.4 /
+/// freedom.
 fn t(freedom: usize) -> f64 {
     match freedom.checked_sub(1) {
         None => 0.0,

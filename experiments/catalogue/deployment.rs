@@ -19,10 +19,12 @@ use crate::testbed::Testbed;
 
 /// A run is flagged if the p99 of the generator's lateness is above this.
 const LATE: Duration = Duration::from_millis(1);
-/// A run is flagged if the generator was busy for more than this share of the time, and the servers for less.
+/// A run is flagged if the generator was busy for more than this share of the time, and the servers
+/// for less.
 const BUSY: f64 = 0.9;
 
-/// A run is flagged, except in the long sweeps, if the hypervisor took more than this share of the servers' core.
+/// A run is flagged, except in the long sweeps, if the hypervisor took more than this share of the
+/// servers' core.
 const MAX_STOLEN: f64 = 0.01;
 
 /// The metric of the servers' CPU time per answer.
@@ -119,7 +121,8 @@ fn stolen_seconds() -> f64 {
     stolen_of(super::SERVERS, &text).unwrap_or(0.0)
 }
 
-/// The steal time of `core` in the text of `/proc/stat`: the eighth number of its line (proc_stat(5)).
+/// The steal time of `core` in the text of `/proc/stat`: the eighth number of its line
+/// (proc_stat(5)).
 fn stolen_of(core: usize, text: &str) -> Option<f64> {
     let name = format!("cpu{core} ");
     let numbers = text.lines().find_map(|line| line.strip_prefix(name.as_str()))?;
@@ -209,7 +212,8 @@ pub struct DeploymentMonitor<'a> {
     pub lab: Option<Box<dyn Monitor + 'a>>,
     /// The generator's flag.
     pub run_flag: &'a RunFlag,
-    /// The start of the run and the steal time at that moment in seconds; `None` to ignore steal time.
+    /// The start of the run and the steal time at that moment in seconds; `None` to ignore steal
+    /// time.
     pub machine: Option<(Instant, f64)>,
 }
 

@@ -75,7 +75,8 @@ fn exchange(address: SocketAddr, request: &[u8]) -> anyhow::Result<Vec<u8>> {
     socket.write_all(request)?;
     let mut bytes = Vec::new();
     match socket.take(ANSWER).read_to_end(&mut bytes) {
-        // A server that closes with unread data sends a reset; `parse` checks that the answer is complete.
+        // A server that closes with unread data sends a reset; `parse` checks that the answer is
+        // complete.
         Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error.into()),
         _ => Ok(bytes),
     }

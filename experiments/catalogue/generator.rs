@@ -1,13 +1,14 @@
 //! A single-threaded HTTP load generator.
 //!
-//! *Open loop*: requests are due at fixed times, independent of the answers, and the response time is measured from the
-//! time at which a request was due. A stall of the server therefore counts for all requests that it delays, not only for
-//! the current one (the opposite is "coordinated omission", Tene). *Closed loop*: on each connection the next request
-//! follows the answer, which measures the highest rate of a server.
+//! *Open loop*: requests are due at fixed times, independent of the answers, and the response time
+//! is measured from the time at which a request was due. A stall of the server therefore counts for
+//! all requests that it delays, not only for the current one (the opposite is "coordinated
+//! omission", Tene). *Closed loop*: on each connection the next request follows the answer, which
+//! measures the highest rate of a server.
 //!
-//! The generator records its own lateness: from when a request is due and a connection is free, until it is sent. It polls
-//! without sleeping while requests are pending, because a sleeping thread wakes up late; it therefore also records the
-//! share of the time in which it was busy.
+//! The generator records its own lateness: from when a request is due and a connection is free,
+//! until it is sent. It polls without sleeping while requests are pending, because a sleeping
+//! thread wakes up late; it therefore also records the share of the time in which it was busy.
 
 mod answer;
 mod connection;
@@ -93,7 +94,8 @@ impl Plan {
 pub enum Reuse {
     /// One, after which the server closes it. In a closed loop this many are open at once.
     One(usize),
-    /// Many: this many connections are opened beforehand, and a request uses the one that has been free longest.
+    /// Many: this many connections are opened beforehand, and a request uses the one that has been
+    /// free longest.
     Many(usize),
 }
 
@@ -205,8 +207,8 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Sends one request on each connection that was opened beforehand, so that connection setup is not measured. Errors
-    /// are ignored, because they repeat in the measurement.
+    /// Sends one request on each connection that was opened beforehand, so that connection setup is
+    /// not measured. Errors are ignored, because they repeat in the measurement.
     fn warm_up(&mut self) -> anyhow::Result<()> {
         let request = &self.target.requests[0];
         let mut waiting = 0;

@@ -1,7 +1,8 @@
 //! The start of a catalogue of this workspace: its command line and paths.
 //!
-//! Each catalogue has its own home (`LEVADA_HOME`), is filled by `levada catalogue import FOLDER`, and then runs as
-//! `levada catalogue serve --http A:P --listen A:0` on one core, with one thread (`TOKIO_WORKER_THREADS`).
+//! Each catalogue has its own home (`LEVADA_HOME`), is filled by `levada catalogue import FOLDER`,
+//! and then runs as `levada catalogue serve --http A:P --listen A:0` on one core, with one thread
+//! (`TOKIO_WORKER_THREADS`).
 
 use std::env;
 use std::fs;
@@ -50,7 +51,8 @@ impl Levada {
         self.start(testbed, name, home)
     }
 
-    /// Starts a catalogue with the content of `import` in this home, or an empty one if there is no such folder.
+    /// Starts a catalogue with the content of `import` in this home, or an empty one if there is no
+    /// such folder.
     pub fn start(
         &self,
         testbed: &Testbed,
@@ -102,7 +104,8 @@ impl Levada {
     }
 }
 
-/// The given binary, or else that of this workspace, which is built with this program's profile if `needed`.
+/// The given binary, or else that of this workspace, which is built with this program's profile if
+/// `needed`.
 pub fn binary(given: Option<&Path>, needed: bool) -> anyhow::Result<PathBuf> {
     if let Some(binary) = given {
         ensure!(binary.is_file(), "{} is no file", binary.display());
@@ -116,15 +119,15 @@ pub fn binary(given: Option<&Path>, needed: bool) -> anyhow::Result<PathBuf> {
         return Ok(binary);
     }
     ensure!(
-        profile.ends_with("release") || profile.ends_with("debug"),
+        ["dist", "release", "debug"].iter().any(|name| profile.ends_with(name)),
         "{} is no target folder of cargo, to build `levada` in; give one with --levada FILE",
         profile.display()
     );
     let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.args(["build", "--quiet", "--package", "levada-cli", "--bin", "levada"]);
     build.arg("--target-dir").arg(target);
-    if profile.ends_with("release") {
-        build.arg("--release");
+    if let Some(name) = ["dist", "release"].iter().find(|name| profile.ends_with(name)) {
+        build.args(["--profile", name]);
     }
     let built = build.status().with_context(|| format!("run {build:?}"))?;
     ensure!(built.success(), "`levada` could not be built; give one with --levada FILE");

@@ -1,4 +1,5 @@
-//! The experiment on the catalogue: response time and rate, compared with nginx serving the same bytes.
+//! The experiment on the catalogue: response time and rate, compared with nginx serving the same
+//! bytes.
 
 mod balanced;
 mod bench;
@@ -44,11 +45,13 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// Response time, rate and errors over the imposed rate, for a descriptor and a package of 153 kB
+    /// Response time, rate and errors over the imposed rate, for a descriptor and a package of 153
+    /// kB
     Load(Box<load::Arguments>),
     /// All parts of `load`
     All(Options),
-    /// A catalogue on several nodes that share an engine: reading, publishing, and what happens when servers end
+    /// A catalogue on several nodes that share an engine: reading, publishing, and what happens
+    /// when servers end
     Spread(spread::Arguments),
     /// Draw the figures again from the rows in a folder
     Figures {

@@ -186,7 +186,8 @@ pub fn write_folder(folder: &Path) -> anyhow::Result<()> {
     write(&folder.join("sourcePackage.json"), package.to_string().as_bytes())
 }
 
-/// Writes a folder to import with `count` data schemas, and returns the mean length of their descriptors in bytes.
+/// Writes a folder to import with `count` data schemas, and returns the mean length of their
+/// descriptors in bytes.
 pub fn write_many(folder: &Path, count: usize) -> anyhow::Result<f64> {
     let mut bytes = 0;
     for number in 0..count {
@@ -207,7 +208,8 @@ pub fn write_many(folder: &Path, count: usize) -> anyhow::Result<f64> {
 /// A word of the first data schema.
 pub const KNOWN: &str = WORDS[0];
 
-/// The searches of a large catalogue: frequent words, rare words, two words, and a word without a hit.
+/// The searches of a large catalogue: frequent words, rare words, two words, and a word without a
+/// hit.
 pub fn queries() -> Vec<String> {
     let pairs = WORDS.windows(2).map(|pair| pair.join("+"));
     let rare = (0..16).map(|number| format!("room{}", 37 * number + 1));

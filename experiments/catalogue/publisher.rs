@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use levada_catalogue::model::{Draft, Version};
-use levada_home::Home;
-use levada_harness::pin;
 use levada_client::control::open_catalogue;
+use levada_harness::pin;
+use levada_home::Home;
 use levada_services::catalogue::{CatalogueClient, of_bytes};
 use tokio::time::{sleep, timeout};
 
@@ -28,7 +28,8 @@ pub struct Published {
     pub seconds: f64,
 }
 
-/// Publishes `rate` versions per second, each after the one before was acknowledged, while `work` runs.
+/// Publishes `rate` versions per second, each after the one before was acknowledged, while `work`
+/// runs.
 ///
 /// # Errors
 /// A publication failed.

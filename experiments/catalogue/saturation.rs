@@ -14,8 +14,8 @@ use super::server::Server;
 use super::sweep::{POOL, Requests};
 use super::{nginx, publisher, wrk};
 
-/// The values of `part` in rows: in a closed loop; at half of nginx's saturation; at half of its own, with and without
-/// publishing.
+/// The values of `part` in rows: in a closed loop; at half of nginx's saturation; at half of its
+/// own, with and without publishing.
 pub const PART: &str = "saturation";
 pub const HALF: &str = "half";
 pub const PUBLISHING: &str = "publishing";
@@ -23,9 +23,9 @@ pub const PUBLISHING: &str = "publishing";
 pub const CONDITIONAL: &str = "/304";
 /// The subject of [`PUBLISHING`] that receives publications during the run.
 pub const PUBLISHED: &str = "levada/publishing";
-/// The number of repetitions of 0.1 s in a run at half of saturation. The cores of a virtual machine pause now and then
-/// for up to 4 ms; in a run of seconds that affects about one percent of all requests, so that its p99 would measure the
-/// pauses. Most repetitions of 0.1 s have none.
+/// The number of repetitions of 0.1 s in a run at half of saturation. The cores of a virtual
+/// machine pause now and then for up to 4 ms; in a run of seconds that affects about one percent of
+/// all requests, so that its p99 would measure the pauses. Most repetitions of 0.1 s have none.
 const SLICES: usize = 20;
 const FEW_SLICES: usize = 6;
 /// Publications per second.

@@ -37,7 +37,8 @@ pub struct Server {
     /// The time from its start to its first answer.
     pub start_up: Duration,
     child: Child,
-    /// Whether it gets SIGTERM before it is killed. In a lab it runs behind processes that do not forward signals.
+    /// Whether it gets SIGTERM before it is killed. In a lab it runs behind processes that do not
+    /// forward signals.
     graceful: bool,
 }
 

@@ -1,5 +1,6 @@
-//! A catalogue on several nodes that share an engine, NATS JetStream: rates of reading and publishing, how soon a publication is visible
-//! on every node, and what readers and publishers notice when servers of the engine end.
+//! A catalogue on several nodes that share an engine, NATS JetStream: rates of reading and
+//! publishing, how soon a publication is visible on every node, and what readers and publishers
+//! notice when servers of the engine end.
 
 mod conditions;
 mod engine;

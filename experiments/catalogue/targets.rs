@@ -1,5 +1,5 @@
-//! The targets of a catalogue, relative to nginx and absolute, computed from rows only. Ratios are medians of pairs of
-//! runs of the same round.
+//! The targets of a catalogue, relative to nginx and absolute, computed from rows only. Ratios are
+//! medians of pairs of runs of the same round.
 
 use levada_harness::{Params, Row, find, params, ratio_row};
 
@@ -114,7 +114,8 @@ impl Targets<'_> {
 
     fn large(&mut self) {
         let rows = self.rows;
-        // The targets are for this number: with fewer, as in a quick run, the constant overhead per descriptor is greater.
+        // The targets are for this number: with fewer, as in a quick run, the constant overhead per
+        // descriptor is greater.
         let count = large::MANY;
         let at = large::at(Some(large::MANY));
         for (what, metric, most) in [
@@ -147,8 +148,8 @@ fn pair(rows: &[Row], metric: &str, (a, b): (&str, &str), at: &Params) -> Option
     ratio_row(find(rows, a, metric, at)?, find(rows, b, metric, at)?)
 }
 
-/// The errors of all runs of a sweep with one request per connection; each value is the sum at one rate. `None` if the
-/// sweep did not reach [`MOST`].
+/// The errors of all runs of a sweep with one request per connection; each value is the sum at one
+/// rate. `None` if the sweep did not reach [`MOST`].
 fn errors(rows: &[Row], rtt_us: u64, object: Object) -> Option<Row> {
     let at = params([
         ("part", sweep::PART.into()),

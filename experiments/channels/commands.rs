@@ -1,5 +1,5 @@
-//! What people use ssh for, with whole programs: a connection that is forwarded, and a command at another host. `levada forward` beside `ssh -L`,
-//! and `levada run` beside `ssh`.
+//! What people use ssh for, with whole programs: a connection that is forwarded, and a command at
+//! another host. `levada forward` beside `ssh -L`, and `levada run` beside `ssh`.
 
 mod programs;
 mod tunnel;
@@ -30,7 +30,8 @@ pub const BEFORE: &str = "levada/before";
 /// ssh with its default cipher, and with that of channels.
 pub const SSH: &str = "ssh";
 pub const SSH_AES: &str = "ssh/aes256-gcm";
-/// A forwarded connection through which bytes flow from the far end to the near one, and in the other direction.
+/// A forwarded connection through which bytes flow from the far end to the near one, and in the
+/// other direction.
 pub const DIRECTIONS: [&str; 2] = ["down", "up"];
 /// A command that does nothing.
 pub const TRUE: &str = "true";
@@ -110,7 +111,8 @@ fn count(rtt_ms: u64, quick: bool) -> u32 {
     if quick { count / 10 } else { count }
 }
 
-/// Bytes through a connection that each of the programs forwards. Tunnels are open for all runs: one that is not measured is idle.
+/// Bytes through a connection that each of the programs forwards. Tunnels are open for all runs:
+/// one that is not measured is idle.
 fn transfers<'a>(
     testbed: &'a Testbed,
     all: &'a [(&'static str, Programs)],

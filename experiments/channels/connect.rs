@@ -1,4 +1,5 @@
-//! The time from connecting to the first byte of the first reply (Capone, "Connection latency"), and its CPU time.
+//! The time from connecting to the first byte of the first reply (Capone, "Connection latency"),
+//! and its CPU time.
 
 mod dial;
 mod levada;

@@ -25,8 +25,9 @@ pub struct Meter {
     started: mpsc::SyncSender<ThreadClock>,
 }
 
-/// A value with a cache line to itself, with the one next to it, which processors load along: without it the
-/// line of the two counters moves between the ends with every message, which costs up to an eighth of their time.
+/// A value with a cache line to itself, with the one next to it, which processors load along:
+/// without it the line of the two counters moves between the ends with every message, which costs
+/// up to an eighth of their time.
 #[repr(align(128))]
 struct CacheLine<T>(T);
 
@@ -58,8 +59,8 @@ pub struct Timing {
     pub length: Duration,
 }
 
-/// Runs two ends, each of which calls [`Meter::start`], until the window is over. Errors of an end after it was
-/// stopped are ignored.
+/// Runs two ends, each of which calls [`Meter::start`], until the window is over. Errors of an end
+/// after it was stopped are ignored.
 pub fn measure<N, F>(
     testbed: &Testbed,
     timing: Timing,
@@ -126,8 +127,9 @@ fn end<T>(
     }
 }
 
-/// Runs an end as a task of a new single-threaded runtime, as servers run their connections. When another task wakes the future of
-/// [`block_on`], the runtime asks the kernel for events first, which is a system call more.
+/// Runs an end as a task of a new single-threaded runtime, as servers run their connections. When
+/// another task wakes the future of [`block_on`], the runtime asks the kernel for events first,
+/// which is a system call more.
 pub fn run_task<T: Send + 'static>(
     end: impl Future<Output = anyhow::Result<T>> + Send + 'static,
 ) -> anyhow::Result<T> {

@@ -1,4 +1,5 @@
-//! The latency of input events on an idle link and beside bulk that fills it (Capone, "Input latency").
+//! The latency of input events on an idle link and beside bulk that fills it (Capone, "Input
+//! latency").
 
 mod events;
 mod levada;
@@ -79,7 +80,8 @@ struct Conditions<'a> {
     congestion: &'a str,
 }
 
-/// Runs the experiment: first the channel, then the services `input` and `display` between real screens.
+/// Runs the experiment: first the channel, then the services `input` and `display` between real
+/// screens.
 pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let shared = &arguments.shared;
     let start = Instant::now();
@@ -151,8 +153,8 @@ impl Conditions<'_> {
         testbed(self.rtt_ms, self.bulk)
     }
 
-    /// One TCP connection. The congestion control is set per socket, because a namespace's default can only be one
-    /// that the host allows for unprivileged users.
+    /// One TCP connection. The congestion control is set per socket, because a namespace's default
+    /// can only be one that the host allows for unprivileged users.
     fn connected(self, testbed: &Testbed) -> anyhow::Result<(TcpStream, TcpStream)> {
         let (near, far) = testbed.connected()?;
         for socket in [&near, &far] {
@@ -162,7 +164,8 @@ impl Conditions<'_> {
         Ok((near, far))
     }
 
-    /// A warm-up until bulk has reached its rate; then 2000 events, so that five runs give 10,000 for p99.9.
+    /// A warm-up until bulk has reached its rate; then 2000 events, so that five runs give 10,000
+    /// for p99.9.
     fn plan(self, quick: bool) -> Plan {
         let warm_up_ms = if self.bulk { 3000 + 10 * self.rtt_ms } else { 200 + 2 * self.rtt_ms };
         let before = self.rate_hz * u32::try_from(warm_up_ms).unwrap_or(u32::MAX) / 1000;

@@ -1,4 +1,5 @@
-//! The experiments on secure channels: throughput, connection establishment, input latency, and commands beside ssh.
+//! The experiments on secure channels: throughput, connection establishment, input latency, and
+//! commands beside ssh.
 
 mod commands;
 mod connect;
@@ -37,7 +38,8 @@ enum Experiment {
     Throughput(throughput::Arguments),
     /// The time from connecting to the first byte of a reply, and the CPU time of both sides
     Connect(connect::Arguments),
-    /// The latency of input events on an idle link and beside bulk that fills it; and between real screens
+    /// The latency of input events on an idle link and beside bulk that fills it; and between real
+    /// screens
     Input(input::Arguments),
     /// A forwarded connection and a command, beside ssh
     Commands(commands::Arguments),

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context;
-use levada_home::Home;
 use levada_client::{Client, RequestSpec, Target};
 use levada_core::Params;
+use levada_home::Home;
 use levada_node::Overrides;
 use levada_node::running::{self, Announcement};
 use levada_service::stdio::Tag;
@@ -46,8 +46,8 @@ pub fn pair() -> anyhow::Result<(Near, Far)> {
     Ok((near, Far { folder, home, up: announce, done }))
 }
 
-/// Sends messages to `echo` and receives them back until stopped. Received bytes are counted twice, for the node and
-/// for the client.
+/// Sends messages to `echo` and receives them back until stopped. Received bytes are counted twice,
+/// for the node and for the client.
 pub fn send(near: Near, message: &[u8], meter: &Meter) -> anyhow::Result<()> {
     let announced = near.up.recv_timeout(START).context("the node did not start")?;
     block_on(async {

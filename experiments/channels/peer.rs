@@ -1,4 +1,5 @@
-//! A node with services at the far end of a testbed, and a client at the near end that has joined it: whole programs.
+//! A node with services at the far end of a testbed, and a client at the near end that has joined
+//! it: whole programs.
 
 use std::fs;
 use std::net::SocketAddr;

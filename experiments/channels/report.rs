@@ -47,7 +47,8 @@ fn cell(rows: &[Row], subject: &str, metric: &str, at: &Params) -> String {
     find(rows, subject, metric, at).map(text).unwrap_or_default()
 }
 
-/// Adds a line for each subject with the given columns of metrics and conditions. Subjects without rows are left out.
+/// Adds a line for each subject with the given columns of metrics and conditions. Subjects without
+/// rows are left out.
 fn fill(table: &mut Table, rows: &[Row], subjects: &[String], columns: &[(&str, Params)]) {
     for subject in subjects {
         let cells = columns.iter().map(|(metric, at)| cell(rows, subject, metric, at));

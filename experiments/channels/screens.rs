@@ -1,5 +1,6 @@
-//! The latency of keys between real screens, and of their echo: the services `input` and `display` compared with barrier,
-//! and with xpra over unencrypted TCP; on an idle link and beside bulk that fills it.
+//! The latency of keys between real screens, and of their echo: the services `input` and `display`
+//! compared with barrier, and with xpra over unencrypted TCP; on an idle link and beside bulk that
+//! fills it.
 
 mod server;
 mod setup;

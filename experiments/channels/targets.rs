@@ -1,5 +1,6 @@
-//! The comparison with rivals and its thresholds, computed from rows only. Ratios are medians of pairs of runs of the
-//! same round, shown with the least and the greatest ratio: a threshold between these is within the machine's noise.
+//! The comparison with rivals and its thresholds, computed from rows only. Ratios are medians of
+//! pairs of runs of the same round, shown with the least and the greatest ratio: a threshold
+//! between these is within the machine's noise.
 
 use std::collections::BTreeSet;
 

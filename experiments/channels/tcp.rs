@@ -9,7 +9,8 @@ use super::ends::{Meter, block_on};
 
 /// The length of a write, in bytes.
 pub const BATCH: usize = 256 * 1024;
-/// The same for the fastest writes of plain TCP, as of a channel: they leave no short packet on loopback.
+/// The same for the fastest writes of plain TCP, as of a channel: they leave no short packet on
+/// loopback.
 pub const FITTED_BATCH: usize = 120 * 1024;
 /// The same for the fastest writes of rustls, which passes on at most 64 KiB at a time.
 pub const FITTED_TLS_BATCH: usize = 56 * 1024;
@@ -70,7 +71,8 @@ pub async fn write_batches(
     Ok(())
 }
 
-/// Reads length-prefixed messages and copies them to an application's buffer, until the end of the stream.
+/// Reads length-prefixed messages and copies them to an application's buffer, until the end of the
+/// stream.
 pub async fn read_messages(
     stream: &mut (impl AsyncRead + Unpin),
     meter: &Meter,

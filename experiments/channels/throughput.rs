@@ -1,4 +1,5 @@
-//! Bytes per second, and per second of CPU time, by message length and framing (Capone, "Throughput").
+//! Bytes per second, and per second of CPU time, by message length and framing (Capone,
+//! "Throughput").
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A long response through one middlebox: bytes per second of CPU time of the middlebox, and of both ends.
+//! A long response through one middlebox: bytes per second of CPU time of the middlebox, and of
+//! both ends.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

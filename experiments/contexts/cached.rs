@@ -1,4 +1,5 @@
-//! Answers of a middlebox with a cache, compared with those of the origin: whole programs, and `curl` as the client.
+//! Answers of a middlebox with a cache, compared with those of the origin: whole programs, and
+//! `curl` as the client.
 
 use std::thread;
 use std::time::Duration;

@@ -1,7 +1,8 @@
-//! The CPU time of a connection at each party, and the bytes of its handshake (mcTLS, "Scalability").
+//! The CPU time of a connection at each party, and the bytes of its handshake (mcTLS,
+//! "Scalability").
 //!
-//! As `s_time` does, it makes connections one after the other and divides CPU time by their number. All parties are in one process and one
-//! thread, in memory: no system calls, only the handshake.
+//! As `s_time` does, it makes connections one after the other and divides CPU time by their number.
+//! All parties are in one process and one thread, in memory: no system calls, only the handshake.
 
 use std::time::Duration;
 

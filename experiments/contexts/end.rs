@@ -35,7 +35,8 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Divides `request` bytes among the first half of `contexts` contexts, and `response` bytes among the others.
+    /// Divides `request` bytes among the first half of `contexts` contexts, and `response` bytes
+    /// among the others.
     pub fn divided(contexts: usize, request: usize, response: usize) -> Self {
         let half = (contexts / 2).max(1);
         let share = |bytes: usize, parts: usize, part: usize| {
@@ -55,7 +56,8 @@ impl Exchange {
 }
 
 impl End {
-    /// At the client: sends request `number`, and receives its response. `received` is called with the bytes of each part.
+    /// At the client: sends request `number`, and receives its response. `received` is called with
+    /// the bytes of each part.
     pub async fn request(
         &mut self,
         number: usize,
@@ -180,7 +182,8 @@ fn pieces(bytes: usize) -> impl Iterator<Item = usize> {
     (0..bytes).step_by(WRITE).map(move |at| WRITE.min(bytes - at))
 }
 
-/// Receives a message of a session; None if the other end has ended it. With `expected` lengths of its contexts, it must have these.
+/// Receives a message of a session; None if the other end has ended it. With `expected` lengths of
+/// its contexts, it must have these.
 async fn receive(
     session: &PathSession,
     expected: &[usize],

@@ -1,4 +1,5 @@
-//! The time to the first byte over contexts, delay and middleboxes (mcTLS, "Controlled" and "Realistic Environment").
+//! The time to the first byte over contexts, delay and middleboxes (mcTLS, "Controlled" and
+//! "Realistic Environment").
 
 use clap::{Args, ValueEnum};
 use levada_harness::Options;
@@ -54,7 +55,8 @@ pub enum Sweep {
 }
 
 impl Sweep {
-    /// All conditions. A cell that two sweeps have in common is measured once: the second time it has rows.
+    /// All conditions. A cell that two sweeps have in common is measured once: the second time it
+    /// has rows.
     pub fn cells(self) -> Vec<Cell> {
         let mut all = Vec::new();
         if self == Self::Networks {

@@ -1,4 +1,5 @@
-//! The time of a connection from its first packet to the first, and to the last, byte of a response.
+//! The time of a connection from its first packet to the first, and to the last, byte of a
+//! response.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -31,7 +31,8 @@ pub struct Parties {
 }
 
 impl Parties {
-    /// A path with this many middleboxes, each with this right in every context. Without `resume`, the client forgets its tickets.
+    /// A path with this many middleboxes, each with this right in every context. Without `resume`,
+    /// the client forgets its tickets.
     pub fn new(
         kem: Kem,
         (hops, right): (usize, Right),

@@ -12,7 +12,8 @@ pub trait Party {
     /// Appends what it sends to the neighbour on one side.
     fn transmit(&mut self, forward: bool, out: &mut Vec<u8>) -> anyhow::Result<()>;
 
-    /// What it does when no bytes move, such as the next step of a connection. True if it did something.
+    /// What it does when no bytes move, such as the next step of a connection. True if it did
+    /// something.
     fn advance(&mut self) -> anyhow::Result<bool> {
         Ok(false)
     }

@@ -21,11 +21,13 @@ pub enum Links {
 
 /// Networks with one middlebox.
 ///
-/// The delays between cities are their great-circle distance at 200 km per ms, the speed of light in fibre, times 1.5 for detours of routes:
-/// Barcelona to Dublin 1,470 km, Dublin to San Jose 8,190 km. 3G is the profile "3G" of WebPageTest: 1.6 Mbit/s down, 0.768 up, 300 ms round trip.
+/// The delays between cities are their great-circle distance at 200 km per ms, the speed of light
+/// in fibre, times 1.5 for detours of routes: Barcelona to Dublin 1,470 km, Dublin to San Jose
+/// 8,190 km. 3G is the profile "3G" of WebPageTest: 1.6 Mbit/s down, 0.768 up, 300 ms round trip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// The client has 45 Mbit/s in Barcelona, the middlebox is in Ireland, the server in California.
+    /// The client has 45 Mbit/s in Barcelona, the middlebox is in Ireland, the server in
+    /// California.
     Fibre,
     /// As [`Self::Fibre`], but the client is on a mobile network.
     Mobile,

@@ -47,11 +47,13 @@ enum Experiment {
     Bulk(bulk::Arguments),
     /// The bytes of recorded page loads on the client's link, over the strategies of contexts
     Web(Options),
-    /// The bytes of handshakes and records on each link, and what the access of a middlebox to a record costs beside memory
+    /// The bytes of handshakes and records on each link, and what the access of a middlebox to a
+    /// record costs beside memory
     Overhead(Options),
     /// The time to the first byte with whole programs, over an open session and from nothing
     Node(Options),
-    /// Answers of a middlebox with a cache, compared with those of the origin, with whole programs and curl
+    /// Answers of a middlebox with a cache, compared with those of the origin, with whole programs
+    /// and curl
     Cache(Options),
     /// All of them
     All(Options),
@@ -60,7 +62,8 @@ enum Experiment {
         /// The folder of the rows
         dir: PathBuf,
     },
-    /// Print the rows in a folder as tables in Markdown, and beside them the connections of other processors, in folders within it
+    /// Print the rows in a folder as tables in Markdown, and beside them the connections of other
+    /// processors, in folders within it
     Report {
         /// The folder of the rows
         dir: PathBuf,

@@ -20,7 +20,8 @@ use super::levada::{Parties, Pass};
 use super::tls::full_handshakes;
 use crate::channels::tls::{Keys, server_name};
 
-/// The buffer of a middlebox that passes bytes on, for each direction: the largest read of a middlebox of Levada.
+/// The buffer of a middlebox that passes bytes on, for each direction: the largest read of a
+/// middlebox of Levada.
 const BUFFER: usize = 128 * 1024;
 
 /// A way to cross middleboxes.
@@ -32,7 +33,8 @@ pub enum Mode {
     E2e,
     /// A TLS session for each link.
     Split,
-    /// Without encryption; middleboxes pass bytes on with the transport of Levada: the most that one of its middleboxes could carry.
+    /// Without encryption; middleboxes pass bytes on with the transport of Levada: the most that
+    /// one of its middleboxes could carry.
     Relay,
     /// A session with middleboxes, which have this right in every context.
     Levada(Kem, Right),
@@ -205,7 +207,8 @@ async fn pass(near: &mut impl Io, far: &mut impl Io) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A listener's connections, each carried or served by a task of its own, until the future is dropped.
+/// A listener's connections, each carried or served by a task of its own, until the future is
+/// dropped.
 pub async fn accept_all<F: Future<Output = anyhow::Result<()>> + Send + 'static>(
     listener: std::net::TcpListener,
     serve: impl Fn(TcpStream) -> F,

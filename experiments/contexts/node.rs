@@ -1,7 +1,8 @@
 //! The time to the first byte with whole programs, a node among them.
 //!
-//! `levada http` is compared with tunnels that carry connections to the same origin over the ways of `first-byte`: their two ends stand
-//! where `levada http` and the node stand, and `curl` is the client of all.
+//! `levada http` is compared with tunnels that carry connections to the same origin over the ways
+//! of `first-byte`: their two ends stand where `levada http` and the node stand, and `curl` is the
+//! client of all.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, mpsc};
@@ -89,7 +90,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     Ok(measuring.finish())
 }
 
-/// Of each call of `curl`, the time of the first transfer and of what preceded it, and the time of the last one, whose session was open.
+/// Of each call of `curl`, the time of the first transfer and of what preceded it, and the time of
+/// the last one, whose session was open.
 fn measured<'a>(
     all: impl Iterator<Item = (Duration, &'a [Transfer])>,
 ) -> anyhow::Result<Vec<Measured>> {

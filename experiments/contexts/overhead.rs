@@ -1,4 +1,5 @@
-//! The bytes of handshakes and of records on each link, and what the access of a middlebox to records costs beside memory.
+//! The bytes of handshakes and of records on each link, and what the access of a middlebox to
+//! records costs beside memory.
 //!
 //! All in memory, as in `connections`: the bytes are those that the parties send to each other.
 
@@ -23,7 +24,8 @@ pub const E2E: &str = "e2e";
 pub const COPY: &str = "memcpy";
 /// A middlebox that writes each record anew.
 pub const REWRITER: &str = "levada/rewriter";
-/// The subjects of records with the right of the middlebox; the key encapsulation is of no effect on them.
+/// The subjects of records with the right of the middlebox; the key encapsulation is of no effect
+/// on them.
 pub const RECORDS: [(&str, Right); 4] = [
     ("levada/no rights", Right::None),
     ("levada/reader", Right::Read),
@@ -32,7 +34,8 @@ pub const RECORDS: [(&str, Right); 4] = [
 ];
 /// Bytes of data in a record, up to the most of TLS and the most of a context.
 pub const LENGTHS: [usize; 5] = [64, 256, 1_024, 4_096, 16_383];
-/// Numbers of contexts. A session joins writes to one context in full records, so short ones need two contexts for a response.
+/// Numbers of contexts. A session joins writes to one context in full records, so short ones need
+/// two contexts for a response.
 pub const CONTEXTS: [usize; 2] = [4, 16];
 /// Middleboxes and contexts of handshakes.
 pub const HANDSHAKES: [(usize, usize); 6] = [(1, 1), (1, 4), (1, 16), (2, 4), (4, 4), (16, 4)];
@@ -84,7 +87,8 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
             }
         }
     }
-    // As much data for each length, so that short runs do not make the CPU time of long records coarse.
+    // As much data for each length, so that short runs do not make the CPU time of long records
+    // coarse.
     let count = if options.quick { 4 } else { 16 };
     for contexts in contexts {
         for length in &lengths {
@@ -175,7 +179,8 @@ fn record_group(length: usize, contexts: usize, count: usize) -> Group<'static> 
     Group { experiment: NAME, params: records(length, contexts), cases, monitor: None }
 }
 
-/// What `count` exchanges have more than none over a resumed connection: the bytes of records on each link, and the CPU time of the middlebox.
+/// What `count` exchanges have more than none over a resumed connection: the bytes of records on
+/// each link, and the CPU time of the middlebox.
 fn exchanged<'a>(
     length: usize,
     contexts: usize,

@@ -1,4 +1,5 @@
-//! Whole programs in the lab: `levada http` and `curl` at the near end, middleboxes, and a node with nginx at the far end.
+//! Whole programs in the lab: `levada http` and `curl` at the near end, middleboxes, and a node
+//! with nginx at the far end.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -79,7 +80,8 @@ pub struct Transfer {
 }
 
 impl<'a> Programs<'a> {
-    /// Starts nginx with files of these lengths, the node, and middleboxes with these further arguments.
+    /// Starts nginx with files of these lengths, the node, and middleboxes with these further
+    /// arguments.
     pub fn start(
         testbed: &'a Testbed,
         (middleboxes, further): (usize, &[&str]),
@@ -188,7 +190,8 @@ impl<'a> Programs<'a> {
     }
 }
 
-/// Fetches the file of `bytes` bytes from `origin` at the near end, once with each query, over one connection.
+/// Fetches the file of `bytes` bytes from `origin` at the near end, once with each query, over one
+/// connection.
 pub fn curl(
     testbed: &Testbed,
     origin: SocketAddr,

@@ -18,7 +18,8 @@ use crate::threshold::Threshold;
 /// The name of a processor whose `machine.jsonl` is missing.
 const UNKNOWN: &str = "an unknown processor";
 
-/// Prints every table that the rows in `folder` allow, and those of connections of each folder within it that has rows of them.
+/// Prints every table that the rows in `folder` allow, and those of connections of each folder
+/// within it that has rows of them.
 pub fn print(folder: &Path) -> anyhow::Result<()> {
     let rows = rows(folder)?;
     ensure!(!rows.is_empty(), "{} has no rows of contexts", folder.display());
@@ -66,7 +67,8 @@ fn folders(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-/// The title of a table with the numbers of runs and samples of its rows: `5 runs of 10 connections`.
+/// The title of a table with the numbers of runs and samples of its rows:
+/// `5 runs of 10 connections`.
 fn title<'a>(what: &str, samples: &str, rows: impl IntoIterator<Item = &'a Row>) -> String {
     let mut counts: Vec<(usize, u64)> = Vec::new();
     for row in rows {

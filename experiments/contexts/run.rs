@@ -31,7 +31,8 @@ pub struct Run<'a> {
     pub middleboxes: usize,
     /// What the client may ask for.
     pub exchanges: Arc<[Exchange]>,
-    /// Where the server takes connections on, as bytes; it answers `exchanges` itself if there is none.
+    /// Where the server takes connections on, as bytes; it answers `exchanges` itself if there is
+    /// none.
     pub origin: Option<SocketAddr>,
     /// Pins the ends to core 0 and the middleboxes to core 1; otherwise the system places them.
     pub pinned: bool,

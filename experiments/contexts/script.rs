@@ -2,7 +2,8 @@
 
 use super::end::Exchange;
 
-/// The state of one end: a client makes each request when it has the response before, and a server answers each.
+/// The state of one end: a client makes each request when it has the response before, and a server
+/// answers each.
 pub struct Script {
     client: bool,
     exchanges: Vec<Exchange>,
@@ -43,7 +44,8 @@ impl Script {
         Self { client, exchanges, at, waiting: false, received, closed: false, longest }
     }
 
-    /// The same, with writes of at most this many bytes, to the contexts in turn: each becomes a record.
+    /// The same, with writes of at most this many bytes, to the contexts in turn: each becomes a
+    /// record.
     pub fn in_writes_of(self, longest: usize) -> Self {
         Self { longest, ..self }
     }

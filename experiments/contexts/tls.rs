@@ -12,7 +12,8 @@ use super::line::Party;
 use super::script::{Script, Step};
 use crate::channels::tls;
 
-/// The configurations of the two ends of a TLS session, with mutual raw keys and the cipher of contexts.
+/// The configurations of the two ends of a TLS session, with mutual raw keys and the cipher of
+/// contexts.
 pub struct Keys(tls::Keys);
 
 impl Keys {

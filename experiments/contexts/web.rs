@@ -1,7 +1,8 @@
 //! Bytes on the client's link for recorded page loads, over the strategies of contexts.
 //!
-//! Every connection of a page is replayed in memory, so the bytes are exact: records, handshakes and ends of connections, without TCP. The
-//! recordings have no names of hosts: connection 0 has a full handshake, later ones are resumed.
+//! Every connection of a page is replayed in memory, so the bytes are exact: records, handshakes
+//! and ends of connections, without TCP. The recordings have no names of hosts: connection 0 has a
+//! full handshake, later ones are resumed.
 
 mod fields;
 
@@ -22,13 +23,15 @@ use crate::measuring::{Measuring, Outcome};
 
 /// The experiment's name in rows.
 pub const NAME: &str = "contexts/web";
-/// The strategies: those of the service `http`, and each line of a head in a context of its own, as in the paper.
+/// The strategies: those of the service `http`, and each line of a head in a context of its own, as
+/// in the paper.
 pub const STRATEGIES: [&str; 4] = ["one", "four", PER_HEADER, PER_LINE];
 const PER_HEADER: &str = "per-header";
 const PER_LINE: &str = "per-line";
 /// Numbers of middleboxes.
 pub const MIDDLEBOXES: [usize; 2] = [1, 3];
-/// The subjects: the bytes of HTTP alone, TLS, and sessions whose middleboxes pass everything on and have no right, or write everywhere.
+/// The subjects: the bytes of HTTP alone, TLS, and sessions whose middleboxes pass everything on
+/// and have no right, or write everywhere.
 pub const SUBJECTS: [&str; 4] = ["plain", "e2e", "levada/no rights", "levada"];
 
 /// The recorded page loads of a strategy: for each site, the exchanges of each connection.
@@ -43,7 +46,8 @@ pub fn conditions(strategy: &str, middleboxes: usize) -> Params {
     ])
 }
 
-/// Runs the experiment. The bytes do not vary, so the runs differ only in lengths of signatures and the like.
+/// Runs the experiment. The bytes do not vary, so the runs differ only in lengths of signatures and
+/// the like.
 pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     let mut measuring = Measuring::new(NAME, options, STRATEGIES.len() * MIDDLEBOXES.len())?;
     for strategy in STRATEGIES {
@@ -114,7 +118,8 @@ fn read(folder: &Path, ending: &str) -> anyhow::Result<Pages> {
     files.iter().map(page).collect()
 }
 
-/// Lines of `start request;response connection`, the lengths of each context joined by `_`. None if a line has another form.
+/// Lines of `start request;response connection`, the lengths of each context joined by `_`. None if
+/// a line has another form.
 fn parse(text: &str) -> Option<Vec<Vec<Exchange>>> {
     let mut connections: BTreeMap<u32, Vec<Exchange>> = BTreeMap::new();
     for line in text.lines() {

@@ -1,4 +1,5 @@
-//! Embeds the commit of the working tree: a copied binary runs outside the checkout, where git cannot tell it.
+//! Embeds the commit of the working tree: a copied binary runs outside the checkout, where git
+//! cannot tell it.
 
 use std::process::Command;
 

@@ -17,7 +17,8 @@ use super::subject::Subject;
 pub const METRICS: [(&str, &str); 4] =
     [("connections", "1/s"), ("connection", "µs"), ("connection p99", "µs"), ("connect", "µs")];
 
-/// Connects, exchanges a message of 8 bytes as often as `exchanges` says, and closes, again and again.
+/// Connects, exchanges a message of 8 bytes as often as `exchanges` says, and closes, again and
+/// again.
 pub fn measure(subject: Subject, exchanges: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     if subject == Subject::Unix {
         let folder = tempfile::tempdir()?;
@@ -37,7 +38,8 @@ fn without_delay(stream: TcpStream) -> anyhow::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Each end is a thread with a core of its own. The server serves one connection after the other; one without a message is the last.
+/// Each end is a thread with a core of its own. The server serves one connection after the other;
+/// one without a message is the last.
 fn run<S: Read + Write>(
     accept: impl Fn() -> anyhow::Result<S> + Send + 'static,
     connect: impl Fn() -> anyhow::Result<S>,

@@ -32,7 +32,8 @@ pub fn window(quick: bool) -> Duration {
     if quick { Duration::from_millis(200) } else { Duration::from_secs(1) }
 }
 
-/// The round trip of a message of `length` bytes that the other end sends back. Each end has a core of its own.
+/// The round trip of a message of `length` bytes that the other end sends back. Each end has a core
+/// of its own.
 pub fn latency(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     round_trips(subject, length, [0, 1], quick)
 }
@@ -75,7 +76,8 @@ pub fn round_trips(
     Ok(named(&ROUND_TRIP, [0.5, 0.01, 0.99].map(micro)))
 }
 
-/// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has 256 KiB, and at least a message.
+/// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has
+/// 256 KiB, and at least a message.
 pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     let [mut near, mut far] = subject.connect()?;
     let sender = thread::spawn(move || {

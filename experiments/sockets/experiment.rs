@@ -24,8 +24,8 @@ pub struct Experiment {
     pub run: fn(Subject, usize, bool) -> anyhow::Result<Vec<Measured>>,
     /// The names and units of what it measures. The first one is shown in tables.
     pub metrics: &'static [(&'static str, &'static str)],
-    /// Of the bytes after the trigger of the upgrade, the part that must go through rings with fast sockets: else a row would not be what
-    /// it says.
+    /// Of the bytes after the trigger of the upgrade, the part that must go through rings with fast
+    /// sockets: else a row would not be what it says.
     pub through_rings: fn(usize) -> f64,
     /// The title of its table.
     pub title: &'static str,

@@ -48,7 +48,8 @@ impl Part {
     }
 }
 
-/// Measures `subject` in a process that `levada fast` starts, and checks that its bytes went through rings: the values of the metrics.
+/// Measures `subject` in a process that `levada fast` starts, and checks that its bytes went
+/// through rings: the values of the metrics.
 pub fn measure(
     experiment: &Experiment,
     subject: Subject,
@@ -78,7 +79,7 @@ pub fn binary() -> anyhow::Result<&'static PathBuf> {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     if BINARY.get().is_none() {
         if let Some(cargo) = env::var_os("CARGO") {
-            let words = ["build", "--release", "--quiet", "--package", "levada-preload"];
+            let words = ["build", "--profile", "dist", "--quiet", "--package", "levada-preload"];
             let built = Command::new(cargo).args(words).status().context("run cargo")?;
             ensure!(built.success(), "the library cannot be built");
         }

@@ -10,21 +10,24 @@ use crate::measuring::file;
 /// The width and height of a panel in pixels.
 const SIZE: (u32, u32) = (560, 380);
 
-/// Values that the text of the paper gives, by the condition. The colour is that of the subject here that is most alike.
+/// Values that the text of the paper gives, by the condition. The colour is that of the subject
+/// here that is most alike.
 struct Paper {
     name: &'static str,
     colour: usize,
     points: &'static [(f64, f64)],
 }
 
-/// Round trips in µs. The text says 0.3 for 8 B, a 35th of Linux, RSocket six times as much, and a queue alone 0.25.
+/// Round trips in µs. The text says 0.3 for 8 B, a 35th of Linux, RSocket six times as much, and a
+/// queue alone 0.25.
 const LATENCIES: [Paper; 4] = [
     Paper { name: "paper: SocksDirect", colour: 4, points: &[(8.0, 0.3)] },
     Paper { name: "paper: Linux, and LibVMA", colour: 0, points: &[(8.0, 10.5)] },
     Paper { name: "paper: RSocket", colour: 5, points: &[(8.0, 1.8)] },
     Paper { name: "paper: a queue alone", colour: 1, points: &[(8.0, 0.25)] },
 ];
-/// Rates in MB/s, of 23 and 27 million messages of 8 B per second, a 20th and a quarter of the first.
+/// Rates in MB/s, of 23 and 27 million messages of 8 B per second, a 20th and a quarter of the
+/// first.
 const RATES: [Paper; 4] = [
     Paper { name: "paper: SocksDirect", colour: 4, points: &[(8.0, 184.0)] },
     Paper { name: "paper: Linux, and LibVMA", colour: 0, points: &[(8.0, 9.2)] },

@@ -1,6 +1,7 @@
-//! What fast sockets cost a connection whose peer has none: the calls of libc, which the library sees, in turns with the same calls by
-//! their numbers, which it does not see. Both are of one process, so that nothing else of the machine is between them.
-//! Without the library, in a process of its own, the two differ by what libc adds: the library costs the ratio of both ratios.
+//! What fast sockets cost a connection whose peer has none: the calls of libc, which the library
+//! sees, in turns with the same calls by their numbers, which it does not see. Both are of one
+//! process, so that nothing else of the machine is between them. Without the library, in a process
+//! of its own, the two differ by what libc adds: the library costs the ratio of both ratios.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -53,7 +54,8 @@ struct Pair {
 pub fn measure(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     pin(0)?;
     let mut pair = Pair::connect(length)?;
-    // The library offers the connection to the monitor, and hears after five seconds that there is no peer.
+    // The library offers the connection to the monitor, and hears after five seconds that there is
+    // no peer.
     let pause = if subject == Subject::Tcp { Duration::ZERO } else { OFFERED / 10 };
     for _ in 0..10 {
         pair.round_trips(20, By::Libc)?;
@@ -77,7 +79,8 @@ fn messages(alone: Duration, length: usize) -> usize {
     (SLICE.as_nanos() as usize / (alone.as_nanos() as usize + length / 2)).max(10)
 }
 
-/// The time of a turn by number ÷ that of the one by libc beside it: the median of `turns`. Each kind is the first in every other turn.
+/// The time of a turn by number ÷ that of the one by libc beside it: the median of `turns`. Each
+/// kind is the first in every other turn.
 fn kept(turns: usize, mut turn: impl FnMut(By) -> anyhow::Result<()>) -> anyhow::Result<f64> {
     let mut timed = |by| {
         let start = Instant::now();
@@ -100,7 +103,8 @@ fn kept(turns: usize, mut turn: impl FnMut(By) -> anyhow::Result<()>) -> anyhow:
 }
 
 impl Pair {
-    /// The far end is a thread on the other core that makes all its calls by number: the library knows nothing of it.
+    /// The far end is a thread on the other core that makes all its calls by number: the library
+    /// knows nothing of it.
     fn connect(length: usize) -> anyhow::Result<Self> {
         let listener = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
         rustix::net::listen(&listener, 1)?;

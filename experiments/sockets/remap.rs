@@ -39,7 +39,8 @@ fn conditions(bytes: usize) -> Params {
 fn one(how: &str, bytes: usize) -> anyhow::Result<Vec<Measured>> {
     let program = env::current_exe()?.with_file_name("examples").join("remapping");
     if let Some(cargo) = env::var_os("CARGO") {
-        let words = ["build", "--release", "--quiet", "--package", "levada-ring", "--example"];
+        let words =
+            ["build", "--profile", "dist", "--quiet", "--package", "levada-ring", "--example"];
         let built = Command::new(cargo).args(words).arg("remapping").status()?;
         ensure!(built.success(), "the program cannot be built");
     }

@@ -34,7 +34,8 @@ pub fn print(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The subjects' first metrics over the condition, and their ratios. Experiments on the parts of a whole have a line for each metric.
+/// The subjects' first metrics over the condition, and their ratios. Experiments on the parts of a
+/// whole have a line for each metric.
 pub fn table(experiment: &Experiment, rows: &[Row]) -> Table {
     let names: Vec<String> = experiment.subjects.iter().map(ToString::to_string).collect();
     let has_parts = [BREAKDOWN.name, ONE_SIDED.name].contains(&experiment.name);

@@ -127,7 +127,8 @@ fn tcp() -> anyhow::Result<[TcpStream; 2]> {
     Ok(ends)
 }
 
-/// The process that has told the kernel to pass bytes between two sockets, which it does as long as that runs.
+/// The process that has told the kernel to pass bytes between two sockets, which it does as long as
+/// that runs.
 struct Sockmap {
     helper: Child,
     output: Option<BufReader<ChildStderr>>,
@@ -224,7 +225,8 @@ impl End for UnixStream {
     }
 }
 
-/// Longer than any wait of an experiment. A wait that takes longer only looks at the ring once more.
+/// Longer than any wait of an experiment. A wait that takes longer only looks at the ring once
+/// more.
 const LONG: Duration = Duration::from_secs(10);
 
 struct RingEnd {

@@ -1,4 +1,5 @@
-//! Whether all peers have the file in the end, with the right digest: real sockets with both transport swaps, and the simulator with many seeds.
+//! Whether all peers have the file in the end, with the right digest: real sockets with both
+//! transport swaps, and the simulator with many seeds.
 
 use std::ops::Range;
 
@@ -105,8 +106,9 @@ fn connected(direct: bool, swap: Swap, peers: usize) -> anyhow::Result<Vec<Measu
     ])
 }
 
-/// The least share of complete peers over all numbers of peers and seeds, with loss. The simulator has no bytes: each chunk that arrives is right.
-/// Without loss and with more chunks, the least ratio of first and last over the numbers of peers.
+/// The least share of complete peers over all numbers of peers and seeds, with loss. The simulator
+/// has no bytes: each chunk that arrives is right. Without loss and with more chunks, the least
+/// ratio of first and last over the numbers of peers.
 fn simulate(
     direct: bool,
     swap: Swap,

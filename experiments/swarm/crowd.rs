@@ -1,4 +1,5 @@
-//! A coordinator with thousands of registered connections that do nothing: its memory, and the time of a peer that fetches. Real sockets.
+//! A coordinator with thousands of registered connections that do nothing: its memory, and the time
+//! of a peer that fetches. Real sockets.
 
 use anyhow::ensure;
 use levada_harness::{Case, Group, Measured, Options, Params, params};

@@ -1,4 +1,5 @@
-//! Flows from one end of a testbed to the other, each with a thread at either end, and what they transfer in a window.
+//! Flows from one end of a testbed to the other, each with a thread at either end, and what they
+//! transfer in a window.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -78,7 +79,8 @@ pub struct Transferred {
     pub mb_per_cpu: f64,
 }
 
-/// Runs flows at the same time until the window is over. Errors of an end after it was stopped are ignored.
+/// Runs flows at the same time until the window is over. Errors of an end after it was stopped are
+/// ignored.
 pub fn run(
     testbed: &Testbed,
     timing: Timing,
@@ -147,7 +149,8 @@ fn window(
     Ok(transferred.collect())
 }
 
-/// Runs an end's task on a new single-threaded runtime, until the flow is stopped: a sender does not wait for a receiver that has gone.
+/// Runs an end's task on a new single-threaded runtime, until the flow is stopped: a sender does
+/// not wait for a receiver that has gone.
 pub fn block_on(
     meter: &Meter,
     task: impl Future<Output = anyhow::Result<()>>,

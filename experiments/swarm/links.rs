@@ -1,4 +1,5 @@
-//! One file to several clients, each on a link of its own: Levada beside libtorrent, and nginx with curl. Whole programs.
+//! One file to several clients, each on a link of its own: Levada beside libtorrent, and nginx with
+//! curl. Whole programs.
 
 mod counters;
 mod point;

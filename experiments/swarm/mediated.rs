@@ -1,5 +1,5 @@
-//! Mediated mode over the number of peers, with real sockets: a coordinator on one core, and all peers on another, over loopback. The paper's time
-//! grows with the cube of the peers.
+//! Mediated mode over the number of peers, with real sockets: a coordinator on one core, and all
+//! peers on another, over loopback. The paper's time grows with the cube of the peers.
 
 use anyhow::{Context, ensure};
 use levada_harness::{Case, Group, Measured, Options, Params, Row, params};
@@ -25,7 +25,8 @@ struct Content {
 
 /// 10 MB.
 const FILE: Content = Content { bytes: 10_000_000, chunk_bytes: 64 << 10, cache: 64 };
-/// The clients of the paper's large file of 103,000 chunks of 1 KiB, and the caches: more points are simulated, since each run takes minutes.
+/// The clients of the paper's large file of 103,000 chunks of 1 KiB, and the caches: more points
+/// are simulated, since each run takes minutes.
 const OF_LARGE: usize = 50;
 const CACHES: [usize; 2] = [100, 1000];
 
@@ -120,7 +121,8 @@ fn measure(peers: usize, keep: bool, content: Content) -> anyhow::Result<Vec<Mea
     ])
 }
 
-/// The time from the last chunk's first leaving of the coordinator to the last peer's end, as in the paper.
+/// The time from the last chunk's first leaving of the coordinator to the last peer's end, as in
+/// the paper.
 pub(super) fn after_distribution(ended: &Value, coordinator: &Value) -> anyhow::Result<f64> {
     Ok(number(ended, "began")? + number(ended, "last")? - number(coordinator, "distributed")?)
 }

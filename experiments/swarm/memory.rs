@@ -1,4 +1,5 @@
-//! The greatest resident memory of `levada share --foreground` and of a `levada get` while that fetches a part of a large file. Whole programs.
+//! The greatest resident memory of `levada share --foreground` and of a `levada get` while that
+//! fetches a part of a large file. Whole programs.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -86,7 +87,8 @@ fn measure(levada: &Path, mode: &str, length: u64) -> anyhow::Result<Vec<Measure
     ])
 }
 
-/// A file that takes hardly any room on the disk: zeros, and some other bytes in every hundredth part.
+/// A file that takes hardly any room on the disk: zeros, and some other bytes in every hundredth
+/// part.
 fn write_sparse(path: &Path, length: u64) -> anyhow::Result<()> {
     let file = File::create(path)?;
     file.set_len(length)?;

@@ -28,11 +28,13 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// Goodput over a path that loses packets, the share beside a flow of TCP, and CPU time per byte, by controller
+    /// Goodput over a path that loses packets, the share beside a flow of TCP, and CPU time per
+    /// byte, by controller
     Loss(loss::Arguments),
     /// One file to ten clients on links of 100 Mbit/s, beside libtorrent, and nginx with curl
     Links(links::Arguments),
-    /// A coordinator with 10,000 registered connections that do nothing: memory, and the time of a peer that fetches
+    /// A coordinator with 10,000 registered connections that do nothing: memory, and the time of a
+    /// peer that fetches
     Crowd(levada_harness::Options),
     /// Mediated mode over the number of peers, with real sockets on this machine
     Mediated(levada_harness::Options),
@@ -46,9 +48,11 @@ enum Experiment {
     Load(levada_harness::Options),
     /// Mediated mode over the size of the cache, in the simulator
     Cache(levada_harness::Options),
-    /// Mediated mode with chunks in stripes and in blocks, requested in sequential and in random order, in the simulator
+    /// Mediated mode with chunks in stripes and in blocks, requested in sequential and in random
+    /// order, in the simulator
     Order(levada_harness::Options),
-    /// The fixed timers of the paper beside those of transports, with lost packets, in the simulator
+    /// The fixed timers of the paper beside those of transports, with lost packets, in the
+    /// simulator
     Timers(levada_harness::Options),
     /// The time of each chunk from its request to its verified arrival, for both transport swaps
     Rtt(levada_harness::Options),

@@ -52,7 +52,8 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// How long a process may take to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A process of this program, which ends with its standard input when this is dropped, and is killed if it does not.
+/// A process of this program, which ends with its standard input when this is dropped, and is
+/// killed if it does not.
 pub struct Process {
     child: Child,
     /// None only while it is dropped.

@@ -1,5 +1,6 @@
-//! The time of each chunk from its request to its verified arrival, over the number of the chunk: the paper's file of 116 KB in chunks of 1 KiB,
-//! five clients and a cache of 100 chunks, with either transport swap. Real sockets in sequential order; random order is simulated.
+//! The time of each chunk from its request to its verified arrival, over the number of the chunk:
+//! the paper's file of 116 KB in chunks of 1 KiB, five clients and a cache of 100 chunks, with
+//! either transport swap. Real sockets in sequential order; random order is simulated.
 
 use std::sync::LazyLock;
 

@@ -1,5 +1,6 @@
-//! Shares in the simulator, which runs the state machines of coordinator and peers. Each run takes the next seed, in a process of its own, so
-//! that its memory is known. Times are simulated: no machine changes them. CPU time and memory are those of the simulation.
+//! Shares in the simulator, which runs the state machines of coordinator and peers. Each run takes
+//! the next seed, in a process of its own, so that its memory is known. Times are simulated: no
+//! machine changes them. CPU time and memory are those of the simulation.
 
 mod once;
 mod swap;
@@ -33,7 +34,8 @@ pub const LARGE: u32 = 103_000;
 pub struct ScaleArguments {
     #[command(flatten)]
     pub options: Options,
-    /// Also 10,000 peers with 1,000 chunks: each run takes a quarter of an hour, and the first does not count
+    /// Also 10,000 peers with 1,000 chunks: each run takes a quarter of an hour, and the first does
+    /// not count
     #[arg(long)]
     largest: bool,
 }

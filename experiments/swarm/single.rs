@@ -1,5 +1,5 @@
-//! One large file to one peer over loopback: `levada share` and `levada get` beside `scp` from an `sshd` of this experiment. Both files are on the
-//! same disk, and are synced.
+//! One large file to one peer over loopback: `levada share` and `levada get` beside `scp` and
+//! `rsync` from an `sshd` of this experiment. Both files are on the same disk, and are synced.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ pub const NAME: &str = "swarm/single";
 /// The subjects.
 pub const LEVADA: &str = "levada";
 pub const SCP: &str = "scp";
+pub const RSYNC: &str = "rsync";
 /// Longer than any run, or the hashing of the file, takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
@@ -30,10 +31,16 @@ pub fn run(options: &Options) -> anyhow::Result<Outcome> {
     let length = if options.quick { 1 << 28 } else { 1 << 30 };
     let mut measuring = Measuring::new(NAME, options, 1)?;
     let at = conditions(length);
-    if measuring.needs(&at, &[LEVADA.to_owned(), SCP.to_owned()]) {
+    let mut subjects = vec![LEVADA, SCP];
+    match binary::find("rsync", []) {
+        Some(_) => subjects.push(RSYNC),
+        None => eprintln!("rsync is left out: install rsync"),
+    }
+    let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
+    if measuring.needs(&at, &names) {
         let scene = Scene::new(length)?;
         let case = |subject: &'static str| Case::new(subject, || Ok(scene.measure(subject)?));
-        let cases = [LEVADA, SCP].map(case).into();
+        let cases = subjects.into_iter().map(case).collect();
         measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;
     }
     Ok(measuring.finish())
@@ -70,16 +77,26 @@ impl Scene {
         let path = |name: &str| self.folder.path().join(name);
         let copy = path("copy");
         let home = path("peer");
-        let mut command = if subject == SCP {
-            let mut command = self.sshd.client("scp");
-            command.arg(format!("{}:{}", self.sshd.ip(), text(&path("film"))?)).arg(&copy);
-            command
-        } else {
-            fs::create_dir(&home)?;
-            let mut command = Command::new(&self.levada);
-            command.args(["get", &self.ticket, "--listen", "127.0.0.1:0", "-o"]).arg(&copy);
-            command.env("LEVADA_HOME", &home);
-            command
+        let film = format!("{}:{}", self.sshd.ip(), text(&path("film"))?);
+        let mut command = match subject {
+            SCP => {
+                let mut command = self.sshd.client("scp");
+                command.arg(film).arg(&copy);
+                command
+            }
+            RSYNC => {
+                let mut command = Command::new("rsync");
+                command.args(["--whole-file", "--rsh", &self.sshd.remote_shell()?]);
+                command.arg(film).arg(&copy);
+                command
+            }
+            _ => {
+                fs::create_dir(&home)?;
+                let mut command = Command::new(&self.levada);
+                command.args(["get", &self.ticket, "--listen", "127.0.0.1:0", "-o"]).arg(&copy);
+                command.env("LEVADA_HOME", &home);
+                command
+            }
         };
         let start = Instant::now();
         let output = command.stdin(Stdio::null()).output().context("copy the file")?;

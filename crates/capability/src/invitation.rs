@@ -54,7 +54,8 @@ impl Invitation {
         Ok(secret)
     }
 
-    /// The hash that a node stores instead of the secret: SHA-256(`label::INVITATION` ‖ 00 ‖ secret).
+    /// The hash that a node stores instead of the secret: SHA-256(`label::INVITATION` ‖ 00 ‖
+    /// secret).
     pub fn hash(secret: &[u8; Self::SECRET_LEN]) -> Digest {
         sha256(&[label::INVITATION.as_bytes(), &[0], secret])
     }

@@ -57,8 +57,9 @@ pub(crate) struct Origin {
 }
 
 /// `label::LINK` ‖ identity 32 ‖ rights 1 ‖ expiry 8 ‖ uses 4 ‖ parameters (length 4 ‖ pairs), and
-/// for the first link node key 32 ‖ session 16. Numbers are big-endian. A link that limits the running time begins
-/// with `label::LIMITED_LINK` and has the limit in seconds, 8 bytes, after the uses.
+/// for the first link node key 32 ‖ session 16. Numbers are big-endian. A link that limits the
+/// running time begins with `label::LIMITED_LINK` and has the limit in seconds, 8 bytes, after the
+/// uses.
 pub(crate) fn encode(body: &LinkBody, origin: Option<&Origin>) -> Result<Vec<u8>, LinkError> {
     let params = body.params.encode();
     let length = u32::try_from(params.len()).map_err(|_| LinkError::ParamsTooLong)?;
@@ -133,7 +134,8 @@ fn decode_body(reader: &mut Reader<'_>) -> Option<LinkBody> {
 mod tests {
     use super::*;
 
-    /// Identity, rights, expiry with the limit of the running time, uses, parameters, node and session.
+    /// Identity, rights, expiry with the limit of the running time, uses, parameters, node and
+    /// session.
     type Fields =
         ([u8; 32], u8, (u64, Option<u64>), u32, Vec<(String, Vec<u8>)>, ([u8; 32], [u8; 16]));
 

@@ -20,8 +20,9 @@ const TERMS_LEN: usize = 32 + 8 + 8 + 4 + 1 + KEY_LEN;
 const MAX_LEN: usize =
     KEY_LEN + Ticket::SECRET_LEN + TERMS_LEN + 1 + MAX_ADDRESSES * (1 + MAX_NAME);
 
-/// What a ticket says of its share and of those that may use it. The coordinator enforces its own copy of the terms; only
-/// `root` and `length` bind the coordinator, because the bearer verifies the content against them.
+/// What a ticket says of its share and of those that may use it. The coordinator enforces its own
+/// copy of the terms; only `root` and `length` bind the coordinator, because the bearer verifies
+/// the content against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketTerms {
     /// The BLAKE3 hash of the content.
@@ -36,8 +37,8 @@ pub struct TicketTerms {
     pub bound: Option<Identity>,
 }
 
-/// The key of the coordinator's node, its addresses, a secret, and the terms. A bearer exchanges the secret at the node for a
-/// capability of their own identity.
+/// The key of the coordinator's node, its addresses, a secret, and the terms. A bearer exchanges
+/// the secret at the node for a capability of their own identity.
 #[derive(Clone)]
 pub struct Ticket {
     node: Identity,
@@ -53,8 +54,8 @@ impl Ticket {
     /// A ticket of these parts.
     ///
     /// # Errors
-    /// [`TicketError::Addresses`] if there are more than 8, or if one is empty, longer than 255 bytes or has control
-    /// characters; [`TicketError::NoPeers`] if no peer may exchange it.
+    /// [`TicketError::Addresses`] if there are more than 8, or if one is empty, longer than 255
+    /// bytes or has control characters; [`TicketError::NoPeers`] if no peer may exchange it.
     pub fn new(
         node: Identity,
         secret: Zeroizing<[u8; Self::SECRET_LEN]>,
@@ -82,13 +83,14 @@ impl Ticket {
         Ok(secret)
     }
 
-    /// The hash that a node stores instead of the secret: SHA-256(`label::TICKET` ‖ 00 ‖ secret). The node finds a ticket by it,
-    /// so that the time of a search depends on no secret.
+    /// The hash that a node stores instead of the secret: SHA-256(`label::TICKET` ‖ 00 ‖ secret).
+    /// The node finds a ticket by it, so that the time of a search depends on no secret.
     pub fn hash(secret: &[u8; Self::SECRET_LEN]) -> Digest {
         sha256(&[label::TICKET.as_bytes(), &[0], secret])
     }
 
-    /// The id of the ticket with this hash, in lists and in the audit log: the first 8 bytes in hexadecimal.
+    /// The id of the ticket with this hash, in lists and in the audit log: the first 8 bytes in
+    /// hexadecimal.
     pub fn id(hash: &Digest) -> String {
         hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -131,7 +133,8 @@ impl Ticket {
         Zeroizing::new(encode_text(PREFIX, &bytes))
     }
 
-    /// Parses the output of [`Self::to_text`]. The text form is canonical; the caller trims white space.
+    /// Parses the output of [`Self::to_text`]. The text form is canonical; the caller trims white
+    /// space.
     ///
     /// # Errors
     /// [`TicketError::Text`] names the fault.

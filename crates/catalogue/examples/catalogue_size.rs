@@ -1,8 +1,8 @@
-//! Fills a store with COUNT descriptors, all with a package, and measures start-up including the index, search and memory.
-//! Prints one JSON object per line.
+//! Fills a store with COUNT descriptors, all with a package, and measures start-up including the
+//! index, search and memory. Prints one JSON object per line.
 //!
-//! `cargo run --release -p levada-catalogue --example catalogue_size -- [COUNT [FOLDER]]`; COUNT is 100000 by default, and a
-//! FOLDER with a store of that size is not filled again.
+//! `cargo run --release -p levada-catalogue --example catalogue_size -- [COUNT [FOLDER]]`; COUNT is
+//! 100000 by default, and a FOLDER with a store of that size is not filled again.
 
 use std::error::Error;
 use std::path::PathBuf;

@@ -1,12 +1,18 @@
-//! An index in memory of what is requested most: the versions of every object that is shown, the descriptor of its newest
-//! version, and the body that the reTHINK compatibility layer answers for it.
+//! An index in memory of what is requested most: the versions of every object that is shown, the
+//! descriptor of its newest version, and the body that the reTHINK compatibility layer answers for
+//! it.
 //!
-//! Readers do not wait while an update is prepared: an object is built outside of all locks and then replaces the previous one.
-//! The index follows the changes of the store, and keeps the last ones for clients that follow them.
+//! Readers do not wait while an update is prepared: an object is built outside of all locks and
+//! then replaces the previous one. The index follows the changes of the store, and keeps the last
+//! ones for clients that follow them.
 
 mod feed;
+#[cfg_attr(not(feature = "rethink"), path = "index/without_layer.rs")]
+mod layer;
 mod object;
 mod open;
+#[cfg(feature = "rethink")]
+mod rethink;
 #[cfg(test)]
 mod tests;
 mod update;
@@ -21,11 +27,12 @@ use levada_core::Digest;
 use tokio::sync::watch;
 
 use crate::model::{Key, Kind};
-use crate::rethink::{Answer, Candidate, Catalogue, Conditions, PathType};
 use crate::store::Change;
 use feed::Feed;
+use layer::Layer;
 use object::ByKey;
 
+pub use layer::Defaults;
 pub use object::{Object, VersionEntry};
 pub use open::{Open, Pattern, PatternError};
 pub use update::Update;
@@ -39,8 +46,8 @@ type Shard = HashSet<ByKey>;
 pub struct Options {
     /// Which objects are shown.
     pub open: Open,
-    /// For each type, the names that `default` stands for in the reTHINK compatibility layer: the first that exists is used.
-    pub defaults: Vec<(PathType, Vec<String>)>,
+    /// Names of the reTHINK compatibility layer.
+    pub defaults: Defaults,
 }
 
 /// The index of a store.
@@ -50,10 +57,10 @@ pub struct Index {
     shards: Box<[ArcSwap<Shard>]>,
     /// The number of objects of each kind, in the order of [`Kind::ALL`].
     counts: [AtomicUsize; Kind::ALL.len()],
-    /// The media type and the length in bytes of every package that a version refers to. If versions give it several media types,
-    /// that of the object that was published first is used.
+    /// The media type and the length in bytes of every package that a version refers to. If
+    /// versions give it several media types, that of the object that was published first is used.
     packages: RwLock<HashMap<Digest, (Arc<str>, u64)>>,
-    rethink: RwLock<Catalogue>,
+    layer: RwLock<Layer>,
     feed: RwLock<Feed>,
     revision: watch::Sender<u64>,
     /// Locked during an update.
@@ -94,23 +101,14 @@ impl Index {
         &self.counts[kind as usize]
     }
 
-    /// The media type of a package and its length in bytes, if a version that is shown refers to it.
+    /// The media type of a package and its length in bytes, if a version that is shown refers to
+    /// it.
     pub fn package(&self, digest: &Digest) -> Option<(Arc<str>, u64)> {
         read(&self.packages).get(digest).cloned()
     }
 
-    /// The answer of the reTHINK compatibility layer to a path; with `conditions`, to a POST.
-    pub fn rethink(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
-        read(&self.rethink).answer(path, conditions)
-    }
-
-    /// The objects that a list with conditions may contain: see [`Catalogue::candidates`].
-    pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
-        read(&self.rethink).candidates(kind, after, limit)
-    }
-
-    /// The changes behind the revision `after`, at most `limit`, and the revision that they reach. `None` if some of them are
-    /// no longer in memory.
+    /// The changes behind the revision `after`, at most `limit`, and the revision that they reach.
+    /// `None` if some of them are no longer in memory.
     pub fn recent(&self, after: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
         read(&self.feed).after(after, limit)
     }

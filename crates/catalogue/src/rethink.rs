@@ -1,15 +1,15 @@
-//! Compatibility with reTHINK's catalogue: the import of its folders, and its answers under `/.well-known/`. Bodies are
-//! byte for byte those of reTHINK's catalogue. `docs/catalogue-rethink.md` specifies the rules and the differences.
+//! Compatibility with reTHINK's catalogue: the import of its folders, and its answers under
+//! `/.well-known/`. Bodies are byte for byte those of reTHINK's catalogue.
+//! `docs/catalogue-rethink.md` specifies the rules and the differences.
 //!
-//! A [`Catalogue`] is built from [`Entry`] values, which come from the store, and returns an [`Answer`] for a path.
-//! [`Folder`] reads a folder object by object; nothing else here does I/O.
+//! A [`Catalogue`] is built from [`Entry`] values, which come from the store, and returns an
+//! [`Answer`] for a path. [`Folder`] reads a folder object by object; nothing else here does I/O.
 
 mod answer;
 mod attributes;
 mod catalogue;
 mod conditions;
 mod folder;
-mod host;
 mod incompatible;
 mod names;
 mod object;
@@ -20,11 +20,11 @@ mod utf8;
 mod value;
 mod write;
 
+pub use crate::host::Host;
 pub use answer::{Answer, ConditionalPackage, MAX_CODE, PackagePart, PackageRequest};
 pub use catalogue::{Candidate, Catalogue, Entry, PackageEntry, PathType, Prepared, UnknownType};
 pub use conditions::{Conditions, InvalidConditions, MAX_CONDITIONS};
 pub use folder::{Folder, FolderError, Found, MAX_FILE, Reason, Skipped};
-pub use host::{Host, HostError};
 pub use incompatible::Incompatible;
 pub use parse::{MAX_DEPTH, MAX_VALUES, Malformed, parse};
 pub use template::Template;

@@ -1,11 +1,14 @@
-//! The storage of a catalogue: the trait [`Store`], the conformance suite for its implementations (feature `conformance`), and
-//! the embedded store of a node.
+//! The storage of a catalogue: the trait [`Store`], the conformance suite for its implementations
+//! (feature `conformance`), and the embedded store of a node.
 //!
 //! A store is called from any thread, and a call may block: the embedded one blocks on the disk.
 
+#[cfg_attr(not(feature = "cluster"), path = "store/without_cluster.rs")]
 pub mod cluster;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+// Only a replica of `cluster` uses all of it.
+#[cfg_attr(not(feature = "cluster"), allow(dead_code, unused_imports))]
 pub mod embedded;
 mod error;
 mod limits;
@@ -31,15 +34,17 @@ pub use types::{
 
 /// The published versions and their packages.
 ///
-/// A call that changes something is atomic and durable: the change is on disk when the call returns, and a call that fails has
-/// changed nothing, but for [`StoreError::Uncertain`]. A published version never changes, except that it can be yanked.
+/// A call that changes something is atomic and durable: the change is on disk when the call
+/// returns, and a call that fails has changed nothing, but for [`StoreError::Uncertain`]. A
+/// published version never changes, except that it can be yanked.
 pub trait Store: Send + Sync {
-    /// Publishes `draft` if its version does not exist yet. [`Outcome::Same`] if an identical version exists, by any publisher;
-    /// [`Outcome::Conflict`] if a different one does.
+    /// Publishes `draft` if its version does not exist yet. [`Outcome::Same`] if an identical
+    /// version exists, by any publisher; [`Outcome::Conflict`] if a different one does.
     ///
     /// # Errors
-    /// [`StoreError::Draft`] if it exceeds a limit, [`StoreError::NoSuchBlob`] or [`StoreError::PackageLength`] if its package
-    /// is not stored or has another length; or the store failed.
+    /// [`StoreError::Draft`] if it exceeds a limit, [`StoreError::NoSuchBlob`] or
+    /// [`StoreError::PackageLength`] if its package is not stored or has another length; or the
+    /// store failed.
     fn publish(
         &self,
         draft: &Draft,
@@ -47,7 +52,8 @@ pub trait Store: Send + Sync {
         now: UnixTime,
     ) -> Result<Outcome, StoreError>;
 
-    /// As [`Self::publish`] for each of `drafts` in order; faster if a store can write many at once.
+    /// As [`Self::publish`] for each of `drafts` in order; faster if a store can write many at
+    /// once.
     ///
     /// # Errors
     /// The error of the first draft that fails; others may be published.
@@ -60,7 +66,8 @@ pub trait Store: Send + Sync {
         drafts.iter().map(|draft| self.publish(draft, by, now)).collect()
     }
 
-    /// As [`Self::publish_all`], with a result for each of `drafts`: one that fails does not affect the others.
+    /// As [`Self::publish_all`], with a result for each of `drafts`: one that fails does not affect
+    /// the others.
     fn publish_each(
         &self,
         drafts: &[Draft],
@@ -74,8 +81,8 @@ pub trait Store: Send + Sync {
         }
     }
 
-    /// Yanks a version, or restores it if not `yanked`. A yanked version stays readable, and is never selected as the newest.
-    /// [`Outcome::Same`] if nothing changes.
+    /// Yanks a version, or restores it if not `yanked`. A yanked version stays readable, and is
+    /// never selected as the newest. [`Outcome::Same`] if nothing changes.
     ///
     /// # Errors
     /// [`StoreError::NoSuchVersion`]; or the store failed.
@@ -94,16 +101,17 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn get(&self, key: &Key, version: &Version) -> Result<Option<Published>, StoreError>;
 
-    /// All versions of an object, yanked ones too, ascending by [`precedence`](crate::model::version::precedence); those of equal
-    /// precedence are in the order of publication. Empty if there is no such object. The descriptors are left out, because they
-    /// may be long: each is empty.
+    /// All versions of an object, yanked ones too, ascending by
+    /// [`precedence`](crate::model::version::precedence); those of equal precedence are in the
+    /// order of publication. Empty if there is no such object. The descriptors are left out,
+    /// because they may be long: each is empty.
     ///
     /// # Errors
     /// The store failed.
     fn versions(&self, key: &Key) -> Result<Vec<Published>, StoreError>;
 
-    /// The objects whose name begins with `prefix`, ascending, from the one behind `after`; also those whose versions are all
-    /// yanked. At most `limit`, and at most [`MAX_PAGE`].
+    /// The objects whose name begins with `prefix`, ascending, from the one behind `after`; also
+    /// those whose versions are all yanked. At most `limit`, and at most [`MAX_PAGE`].
     ///
     /// # Errors
     /// The store failed.
@@ -115,22 +123,24 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Key>, StoreError>;
 
-    /// Calls `each` with every version, in the order of publication. Concurrent changes may be missing: read [`Self::revision`]
-    /// before, and follow [`Self::changes`] from there.
+    /// Calls `each` with every version, in the order of publication. Concurrent changes may be
+    /// missing: read [`Self::revision`] before, and follow [`Self::changes`] from there.
     ///
     /// # Errors
     /// The store failed.
     fn each(&self, each: &mut dyn FnMut(Published)) -> Result<(), StoreError>;
 
-    /// The objects that have every word of `query` in their name, their kind, or any string of the descriptor of their newest
-    /// version that is not yanked. The last word may be a prefix. Objects with all words in the name come first. A query without
-    /// words has no hits. At most `limit`, and at most [`MAX_PAGE`].
+    /// The objects that have every word of `query` in their name, their kind, or any string of the
+    /// descriptor of their newest version that is not yanked. The last word may be a prefix.
+    /// Objects with all words in the name come first. A query without words has no hits. At most
+    /// `limit`, and at most [`MAX_PAGE`].
     ///
-    /// A word is a run of letters and digits, compared without case. `HelloWorld2` is also found as `hello`, `world` and `2`.
+    /// A word is a run of letters and digits, compared without case. `HelloWorld2` is also found as
+    /// `hello`, `world` and `2`.
     ///
     /// # Errors
-    /// [`StoreError::Query`] if it is longer than [`MAX_QUERY`] or has more than [`MAX_WORDS`] words; [`StoreError::Cursor`] if
-    /// `after` is not a cursor of this store; or the store failed.
+    /// [`StoreError::Query`] if it is longer than [`MAX_QUERY`] or has more than [`MAX_WORDS`]
+    /// words; [`StoreError::Cursor`] if `after` is not a cursor of this store; or the store failed.
     fn search(
         &self,
         query: &str,
@@ -139,11 +149,13 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Hit>, StoreError>;
 
-    /// The changes behind the revision `after`, ascending. At most `limit`, and at most [`MAX_PAGE`].
+    /// The changes behind the revision `after`, ascending. At most `limit`, and at most
+    /// [`MAX_PAGE`].
     ///
     /// # Errors
-    /// [`StoreError::Compacted`] if some of them are no longer stored, or `after` is not a revision of this store;
-    /// [`StoreError::Behind`] if it may be one that this node does not have yet; or the store failed.
+    /// [`StoreError::Compacted`] if some of them are no longer stored, or `after` is not a revision
+    /// of this store; [`StoreError::Behind`] if it may be one that this node does not have yet; or
+    /// the store failed.
     fn changes(&self, after: u64, limit: u32) -> Result<Vec<Change>, StoreError>;
 
     /// The revision of the last change; 0 before the first.
@@ -152,8 +164,8 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn revision(&self) -> Result<u64, StoreError>;
 
-    /// The revision of the last change, of a store that others change, too: its receiver is notified of each. `None` if all changes
-    /// are made by this value.
+    /// The revision of the last change, of a store that others change, too: its receiver is
+    /// notified of each. `None` if all changes are made by this value.
     fn followed(&self) -> Option<watch::Receiver<u64>> {
         None
     }
@@ -163,14 +175,15 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// Starts the upload of a blob. It becomes visible as a whole when [`BlobWriter::finish`] returns. Identical contents are one
-    /// blob.
+    /// Starts the upload of a blob. It becomes visible as a whole when [`BlobWriter::finish`]
+    /// returns. Identical contents are one blob.
     ///
     /// # Errors
     /// The store failed.
     fn begin_blob(&self) -> Result<Box<dyn BlobWriter>, StoreError>;
 
-    /// Stores each of `contents` as a blob and returns their digests, in order; faster if a store can write many at once.
+    /// Stores each of `contents` as a blob and returns their digests, in order; faster if a store
+    /// can write many at once.
     ///
     /// # Errors
     /// The store failed; some blobs may be stored.
@@ -196,19 +209,21 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn outboard(&self, digest: &Digest) -> Result<Option<Outboard>, StoreError>;
 
-    /// Stores the hash tree of a blob until the blob is deleted. Nothing is stored if there is no such blob.
+    /// Stores the hash tree of a blob until the blob is deleted. Nothing is stored if there is no
+    /// such blob.
     ///
     /// # Errors
     /// The store failed.
     fn add_outboard(&self, digest: &Digest, outboard: &Outboard) -> Result<(), StoreError>;
 
-    /// An empty unnamed file for derived data, deleted when it is closed. `None` if the store has no such files.
+    /// An empty unnamed file for derived data, deleted when it is closed. `None` if the store has
+    /// no such files.
     fn scratch(&self) -> Option<File> {
         None
     }
 
-    /// How often a blob was uploaded again since the store was opened. An upload may repair a damaged blob, so content that was
-    /// read before must be read again.
+    /// How often a blob was uploaded again since the store was opened. An upload may repair a
+    /// damaged blob, so content that was read before must be read again.
     fn replaced(&self) -> u64 {
         0
     }
@@ -219,15 +234,16 @@ pub trait Store: Send + Sync {
     /// The store failed.
     fn has_blob(&self, digest: &Digest) -> Result<bool, StoreError>;
 
-    /// The entries of the audit log, newest first, from those before the id `before` if it is given. At most `limit`, and at most
-    /// [`MAX_PAGE`].
+    /// The entries of the audit log, newest first, from those before the id `before` if it is
+    /// given. At most `limit`, and at most [`MAX_PAGE`].
     ///
     /// # Errors
     /// The store failed.
     fn audit(&self, limit: u32, before: Option<i64>) -> Result<Vec<AuditEntry>, StoreError>;
 
-    /// Deletes the blobs that no version refers to and that were uploaded more than `grace` before `now`. The grace period
-    /// protects blobs between upload and publication. Other calls may run concurrently.
+    /// Deletes the blobs that no version refers to and that were uploaded more than `grace` before
+    /// `now`. The grace period protects blobs between upload and publication. Other calls may run
+    /// concurrently.
     ///
     /// # Errors
     /// The store failed; some blobs may be deleted.
@@ -238,18 +254,20 @@ pub trait Store: Send + Sync {
         now: UnixTime,
     ) -> Result<Collected, StoreError>;
 
-    /// Reads everything, verifies every digest and reference, and calls `each` with every finding. Other calls may run
-    /// concurrently, except during the integrity check of the database.
+    /// Reads everything, verifies every digest and reference, and calls `each` with every finding.
+    /// Other calls may run concurrently, except during the integrity check of the database.
     ///
     /// # Errors
     /// The store failed before the end.
     fn verify(&self, each: &mut dyn FnMut(Finding)) -> Result<Verified, StoreError>;
 
-    /// Writes a consistent snapshot of all versions and their blobs to the empty folder `to`, which is then a store of this kind.
-    /// Other calls may run concurrently. Returns the blobs that versions refer to and that are missing here.
+    /// Writes a consistent snapshot of all versions and their blobs to the empty folder `to`, which
+    /// is then a store of this kind. Other calls may run concurrently. Returns the blobs that
+    /// versions refer to and that are missing here.
     ///
     /// # Errors
-    /// [`StoreError`] if a file cannot be read or written; the content of the folder is then unusable.
+    /// [`StoreError`] if a file cannot be read or written; the content of the folder is then
+    /// unusable.
     fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError>;
 }
 
@@ -264,6 +282,7 @@ pub trait BlobWriter: Send {
     /// Stores the blob durably, and returns its digest and its length in bytes.
     ///
     /// # Errors
-    /// [`StoreError::WrongDigest`] if the digest is not `expected`; or the store failed. Nothing is stored then.
+    /// [`StoreError::WrongDigest`] if the digest is not `expected`; or the store failed. Nothing is
+    /// stored then.
     fn finish(self: Box<Self>, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError>;
 }

@@ -1,4 +1,5 @@
-//! Conversions between the messages of the catalogue and the types of the model, with all checks of received messages.
+//! Conversions between the messages of the catalogue and the types of the model, with all checks of
+//! received messages.
 
 use levada_core::wire::catalogue::{self as wire, Cause, Failed};
 use levada_core::{Digest, Identity};

@@ -1,4 +1,5 @@
-//! The store of a catalogue on several nodes, with a real engine: servers on loopback, or on hosts in network namespaces.
+//! The store of a catalogue on several nodes, with a real engine: servers on loopback, or on hosts
+//! in network namespaces.
 
 mod access;
 mod clocks;

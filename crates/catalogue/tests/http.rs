@@ -1,4 +1,5 @@
-//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl, schemathesis, a browser and nginx.
+//! The catalogue over HTTP: the server on loopback, with clients on plain sockets, curl,
+//! schemathesis, a browser and nginx.
 
 #[cfg(feature = "balancer-tests")]
 mod balancer;

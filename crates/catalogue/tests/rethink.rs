@@ -13,8 +13,8 @@ use levada_catalogue::rethink::{
 use levada_core::{Digest, UnixTime, sha256};
 use serde::Deserialize;
 
-/// Exchanges that are answered differently here: name, status here, and what was recorded with its reason.
-/// `docs/catalogue-rethink.md` specifies the differences.
+/// Exchanges that are answered differently here: name, status here, and what was recorded with its
+/// reason. `docs/catalogue-rethink.md` specifies the differences.
 const DEVIATIONS: &[(&str, u16, &str)] = &[
     ("edge_attr_v_empty", 404, "no response: the value is empty"),
     ("edge_attr_v_ws", 404, "no response: the value is blank"),
@@ -197,7 +197,8 @@ fn objects_that_rethink_skipped_are_reported() {
     }
 }
 
-/// The recorded default object is not in the folder. Its descriptor follows from the recorded body and hash.
+/// The recorded default object is not in the folder. Its descriptor follows from the recorded body
+/// and hash.
 #[test]
 fn the_default_object_has_the_recorded_body() {
     let descriptor = concat!(

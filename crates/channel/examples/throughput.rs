@@ -1,5 +1,5 @@
-//! Measures the throughput of messages from one connection to another in memory, on one thread: the cost of
-//! framing, sealing, opening and reading, without a transport.
+//! Measures the throughput of messages from one connection to another in memory, on one thread: the
+//! cost of framing, sealing, opening and reading, without a transport.
 //!
 //! `cargo run -p levada-channel --example throughput [MESSAGE BYTES [MEBIBYTES]]`
 

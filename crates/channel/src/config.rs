@@ -98,8 +98,8 @@ impl ClientConfig {
         Ok((Arc::new(tls), server_name(expected)?))
     }
 
-    /// The configuration of one connection over a path: with the second protocol name in ALPN, and a ticket store for
-    /// this connection only.
+    /// The configuration of one connection over a path: with the second protocol name in ALPN, and
+    /// a ticket store for this connection only.
     ///
     /// # Errors
     /// [`Error::Internal`] if the identity is no server name.
@@ -148,8 +148,8 @@ impl ServerConfig {
         Ok(Self { tls, sessions: Mutex::new(ServerSessionMemoryCache::new(SESSIONS)) })
     }
 
-    /// Discards all stored sessions, so that every later connection needs a full handshake. Called when the policy
-    /// changes, because a resumption calls no verifier.
+    /// Discards all stored sessions, so that every later connection needs a full handshake. Called
+    /// when the policy changes, because a resumption calls no verifier.
     pub fn forget_sessions(&self) {
         if let Ok(mut sessions) = self.sessions.lock() {
             *sessions = ServerSessionMemoryCache::new(SESSIONS);
@@ -169,7 +169,8 @@ impl ServerConfig {
         Ok(Arc::new(tls))
     }
 
-    /// The configuration of one connection over a path: it accepts only a client that signs this path.
+    /// The configuration of one connection over a path: it accepts only a client that signs this
+    /// path.
     pub fn for_path(
         &self,
         path_alpn: Vec<u8>,
@@ -188,7 +189,8 @@ impl ServerConfig {
     }
 }
 
-/// Refuses a ClientHello whose ALPN does not name exactly the protocol and the path that arrived with it.
+/// Refuses a ClientHello whose ALPN does not name exactly the protocol and the path that arrived
+/// with it.
 #[derive(Debug)]
 struct PathResolver {
     inner: Arc<dyn ResolvesServerCert>,
@@ -218,13 +220,15 @@ pub struct Options {
     /// How this side's messages become records. A server with [`Framing::Auto`] answers a client
     /// that asks for blocks in blocks of the same length.
     pub framing: Framing,
-    /// How many streams the peer may have open at a time. The same limit is assumed for this side's streams.
+    /// How many streams the peer may have open at a time. The same limit is assumed for this side's
+    /// streams.
     pub max_streams: u32,
-    /// The most unread bytes held, of all streams together; at least 1 MiB. It is the receive window of the
-    /// connection. The window of one stream grows to at most half of it.
+    /// The most unread bytes held, of all streams together; at least 1 MiB. It is the receive
+    /// window of the connection. The window of one stream grows to at most half of it.
     pub connection_window: u64,
-    /// Whether the peer has only the protocol's initial credit until [`crate::Connection::raise_credit`]: until then
-    /// `connection_window` is not granted, and no stream's window grows.
+    /// Whether the peer has only the protocol's initial credit until
+    /// [`crate::Connection::raise_credit`]: until then `connection_window` is not granted, and no
+    /// stream's window grows.
     pub initial_credit_only: bool,
     /// The receive window of a new stream, in bytes; at least 256 KiB.
     pub stream_window: u64,
@@ -252,7 +256,8 @@ impl Default for Options {
     }
 }
 
-/// One key exchange and two cipher suites. Both ends always support them, so nothing weaker is negotiated.
+/// One key exchange and two cipher suites. Both ends always support them, so nothing weaker is
+/// negotiated.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -278,8 +283,8 @@ fn certified_key(key: &SecretKey) -> Result<Arc<CertifiedKey>, Error> {
     Ok(Arc::new(CertifiedKey::new(vec![public], signer)))
 }
 
-/// The server name that rustls stores tickets under. It encodes the expected identity, so that a ticket is used with the
-/// peer that issued it only.
+/// The server name that rustls stores tickets under. It encodes the expected identity, so that a
+/// ticket is used with the peer that issued it only.
 fn server_name(expected: Option<&Identity>) -> Result<ServerName<'static>, Error> {
     let name = expected.map_or_else(|| crate::verifier::ANY_PEER.to_owned(), Identity::to_string);
     ServerName::try_from(name)

@@ -40,8 +40,9 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A client that accepts the peer `expected` only, or any peer if it is None. Without an expected peer the client
-    /// shows its identity to any server, so its key must be a temporary one. The first flight is ready to be transmitted.
+    /// A client that accepts the peer `expected` only, or any peer if it is None. Without an
+    /// expected peer the client shows its identity to any server, so its key must be a temporary
+    /// one. The first flight is ready to be transmitted.
     ///
     /// # Errors
     /// [`Error::Internal`] if the TLS library reports an error.
@@ -81,7 +82,8 @@ impl Connection {
     }
 
     /// Takes the whole records at the front of `input`, decrypting them in place, and returns how
-    /// many bytes they had. The caller keeps the rest and appends to it; a buffer of 17 KiB is enough.
+    /// many bytes they had. The caller keeps the rest and appends to it; a buffer of 17 KiB is
+    /// enough.
     ///
     /// # Errors
     /// Any violation in what the peer sent; the connection is dead then.
@@ -102,8 +104,8 @@ impl Connection {
         if self.closed { Ok(()) } else { Err(self.fail(Error::Truncated)) }
     }
 
-    /// Takes all bytes that wait to be sent. `out` is empty on call; its memory becomes the next output buffer,
-    /// so the caller should pass the buffer that it has just emptied.
+    /// Takes all bytes that wait to be sent. `out` is empty on call; its memory becomes the next
+    /// output buffer, so the caller should pass the buffer that it has just emptied.
     pub fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) {
         self.mux.path().now = now;
         if self.can_send() {
@@ -125,8 +127,9 @@ impl Connection {
         self.mux.transmitted();
     }
 
-    /// The transport has accepted all that [`Self::transmit`] returned. While an interactive stream is open, bulk data is
-    /// accepted only after that, so that little of it is queued in front of interactive data.
+    /// The transport has accepted all that [`Self::transmit`] returned. While an interactive stream
+    /// is open, bulk data is accepted only after that, so that little of it is queued in front of
+    /// interactive data.
     pub fn written(&mut self) {
         self.mux.written();
     }
@@ -163,18 +166,20 @@ impl Connection {
         self.mux.poll_event()
     }
 
-    /// The peer's proved identity; None until the handshake is complete. It may be set before [`Event::Connected`].
+    /// The peer's proved identity; None until the handshake is complete. It may be set before
+    /// [`Event::Connected`].
     pub fn peer(&self) -> Option<Identity> {
         self.tls.peer()
     }
 
-    /// Whether the handshake resumed an earlier one. A resumption calls no verifier, so the caller must check its policy.
+    /// Whether the handshake resumed an earlier one. A resumption calls no verifier, so the caller
+    /// must check its policy.
     pub fn resumed(&self) -> bool {
         self.tls.resumed()
     }
 
-    /// The smoothed round-trip time; before the first answer to a PING that of the handshake, which includes cryptography.
-    /// None before the handshake is complete.
+    /// The smoothed round-trip time; before the first answer to a PING that of the handshake, which
+    /// includes cryptography. None before the handshake is complete.
     pub fn rtt(&self) -> Option<Duration> {
         self.liveness.rtt()
     }
@@ -189,25 +194,27 @@ impl Connection {
         self.peer_framing
     }
 
-    /// The highest version of the protocol that both sides speak; the lowest of this side before the
-    /// peer's HELLO was received.
+    /// The highest version of the protocol that both sides speak; the lowest of this side before
+    /// the peer's HELLO was received.
     pub fn version(&self) -> u32 {
         self.version
     }
 
-    /// Raises the receive window of the connection to at least `bytes`; see [`Options::connection_window`]. A smaller
-    /// value than the present one changes nothing.
+    /// Raises the receive window of the connection to at least `bytes`; see
+    /// [`Options::connection_window`]. A smaller value than the present one changes nothing.
     pub fn raise_receive_window(&mut self, bytes: u64) {
         self.mux.raise_receive_window(bytes);
     }
 
-    /// Grants the peer the credit that [`Options::initial_credit_only`] withheld. Repeating it does nothing.
+    /// Grants the peer the credit that [`Options::initial_credit_only`] withheld. Repeating it does
+    /// nothing.
     pub fn raise_credit(&mut self) {
         self.mux.raise_credit();
     }
 
-    /// The memory, in bytes, of streams, of unread data, and of data that waits to be sent. What readers took with
-    /// [`Self::take`] is counted while the credit is the initial one. Takes time proportional to the number of streams.
+    /// The memory, in bytes, of streams, of unread data, and of data that waits to be sent. What
+    /// readers took with [`Self::take`] is counted while the credit is the initial one. Takes time
+    /// proportional to the number of streams.
     pub fn memory(&self) -> usize {
         self.mux.memory() + self.tls.memory()
     }
@@ -218,18 +225,19 @@ impl Connection {
         self.mux.abandon();
     }
 
-    /// Exports keying material that only the two ends of this connection share (RFC 8446 section 7.5): it is
-    /// the same at both for the same `label`, `context` and length.
+    /// Exports keying material that only the two ends of this connection share (RFC 8446 section
+    /// 7.5): it is the same at both for the same `label`, `context` and length.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] before the handshake is complete; [`Error::Internal`] if `out` is longer than
-    /// TLS can export, or the label is longer than 249 bytes. The connection stays open.
+    /// [`Error::NotConnected`] before the handshake is complete; [`Error::Internal`] if `out` is
+    /// longer than TLS can export, or the label is longer than 249 bytes. The connection stays
+    /// open.
     pub fn export(&self, label: &str, context: &[u8], out: &mut [u8]) -> Result<(), Error> {
         self.tls.export(label, context, out)
     }
 
-    /// Closes the connection in good order, after all data that was accepted for sending. `reason` is truncated to 256
-    /// bytes, or to what one record holds.
+    /// Closes the connection in good order, after all data that was accepted for sending. `reason`
+    /// is truncated to 256 bytes, or to what one record holds.
     pub fn close(&mut self, code: u64, reason: &str) {
         if self.failed.is_none() && !self.closed {
             self.send_close(code, reason);
@@ -237,7 +245,8 @@ impl Connection {
         }
     }
 
-    /// Updates the keys of both directions now. They are also updated automatically; see [`Options::records_per_key`].
+    /// Updates the keys of both directions now. They are also updated automatically; see
+    /// [`Options::records_per_key`].
     pub fn update_key(&mut self) {
         if self.can_send() {
             self.tls.update_key(true);
@@ -258,8 +267,8 @@ impl Connection {
         }
     }
 
-    /// Whether frames may be written. The server writes none before the client's HELLO, which sets the
-    /// block length to pad to.
+    /// Whether frames may be written. The server writes none before the client's HELLO, which sets
+    /// the block length to pad to.
     fn can_send(&self) -> bool {
         let ready =
             if self.client { self.tls.is_established() } else { self.peer_framing.is_some() };
@@ -285,7 +294,8 @@ impl Connection {
         self.tls.close_notify();
     }
 
-    /// Stores the error that ends the connection, and writes it to the peer as CLOSE or as an alert.
+    /// Stores the error that ends the connection, and writes it to the peer as CLOSE or as an
+    /// alert.
     fn fail(&mut self, error: Error) -> Error {
         match &error {
             Error::Protocol(_) => self.send_close(Close::PROTOCOL, &error.to_string()),

@@ -1,11 +1,12 @@
-//! Flow control of a stream or of the connection: the sender's credit and the receiver's window. Limits are
-//! totals since the start, so that repeating one has no effect.
+//! Flow control of a stream or of the connection: the sender's credit and the receiver's window.
+//! Limits are totals since the start, so that repeating one has no effect.
 
 use std::time::{Duration, Instant};
 
 use crate::{Error, varint};
 
-/// The credit that every DATA frame costs in addition to its bytes, so that empty messages pay for their memory too.
+/// The credit that every DATA frame costs in addition to its bytes, so that empty messages pay for
+/// their memory too.
 pub(crate) const FRAME_COST: u64 = 8;
 /// The credit of every stream until its receiver grants more.
 pub(crate) const INITIAL_STREAM: u64 = 256 << 10;
@@ -101,9 +102,9 @@ impl Window {
         self.limit = self.limit.max((self.consumed + self.size).min(varint::MAX));
     }
 
-    /// Whether the window should grow: true if the reader consumed at least a quarter of it per round trip since the last
-    /// measurement, because then the window and not the reader limits the rate. None within one round trip of that, or
-    /// without a round-trip time.
+    /// Whether the window should grow: true if the reader consumed at least a quarter of it per
+    /// round trip since the last measurement, because then the window and not the reader limits the
+    /// rate. None within one round trip of that, or without a round-trip time.
     pub(crate) fn should_grow(&mut self, path: PathState) -> Option<bool> {
         let rtt = path.rtt?;
         let (before, then) = self.measured;

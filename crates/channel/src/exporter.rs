@@ -1,7 +1,7 @@
 //! Exported keying material, bound to one connection (RFC 8446 section 7.5).
 //!
-//! An unbuffered rustls connection has no exporter. So each connection has a key log of its own, which stores
-//! the exporter secret and ignores every other secret.
+//! An unbuffered rustls connection has no exporter. So each connection has a key log of its own,
+//! which stores the exporter secret and ignores every other secret.
 
 use rustls::Tls13CipherSuite;
 use rustls::crypto::tls13::OkmBlock;
@@ -17,7 +17,8 @@ const EXPORTER_SECRET: &str = "EXPORTER_SECRET";
 pub struct Capture(Mutex<Option<OkmBlock>>);
 
 impl Capture {
-    /// The exporter of the connection. On the server the secret exists before the client has proved its key.
+    /// The exporter of the connection. On the server the secret exists before the client has proved
+    /// its key.
     pub fn exporter(&self, suite: &'static Tls13CipherSuite) -> Option<Exporter> {
         let secret = self.0.lock().ok()?.clone()?;
         Some(Exporter { suite, secret })

@@ -29,7 +29,8 @@ pub(crate) const MAX_CONTROL: usize = 1 + 8 + 8 + 8;
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// Part of a message. The first frame of a stream opens it, and has no bytes and no flag but [`BULK`].
+    /// Part of a message. The first frame of a stream opens it, and has no bytes and no flag but
+    /// [`BULK`].
     Data { stream: u64, flags: u8, bytes: &'a [u8] },
     /// The receiver's limit on the total sent; stream 0 is the connection.
     Window { stream: u64, limit: u64 },
@@ -48,7 +49,8 @@ pub(crate) enum Frame<'a> {
 /// Appends `data`, less than 2^30 bytes, as one DATA frame.
 #[inline]
 pub(crate) fn put_data(buffer: &mut Vec<u8>, stream: u64, flags: u8, data: &[u8]) {
-    // The head is put together in a register and written at once, because this is a hot path for small messages.
+    // The head is put together in a register and written at once, because this is a hot path for
+    // small messages.
     let (number, number_length) = varint::word(stream);
     let (size, size_length) = varint::word(data.len() as u64);
     let head = u128::from(DATA | flags)
@@ -82,8 +84,8 @@ impl MessageHead {
         })
     }
 
-    /// Takes a frame with this head from the front of `rest`, and returns its bytes. None if another frame is there, or if
-    /// `rest` is too short to tell at once.
+    /// Takes a frame with this head from the front of `rest`, and returns its bytes. None if
+    /// another frame is there, or if `rest` is too short to tell at once.
     pub(crate) fn take<'a>(&self, rest: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
         // One comparison of words, because this is a hot path for small messages.
         let Some(front) = rest.first_chunk() else { return Ok(None) };

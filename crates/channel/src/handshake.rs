@@ -28,7 +28,8 @@ pub struct Handshake {
     /// Records that rustls has not consumed. It decrypts them in place and leaves fragments here.
     input: Vec<u8>,
     received: usize,
-    /// The plaintext part of the handshake is over: a handshake message in the clear was injected on the path.
+    /// The plaintext part of the handshake is over: a handshake message in the clear was injected
+    /// on the path.
     plaintext_done: bool,
     flight_seen: bool,
     /// The protocol that must have been negotiated in ALPN.
@@ -56,7 +57,8 @@ pub struct Established {
     pub open: (u64, ConnectionTrafficSecrets),
 }
 
-/// The part of rustls that is used after the handshake: later traffic secrets, and the ticket store.
+/// The part of rustls that is used after the handshake: later traffic secrets, and the ticket
+/// store.
 pub enum Keys {
     /// The keys of a client.
     Client(KernelConnection<ClientConnectionData>),
@@ -82,7 +84,8 @@ impl Handshake {
         Self::client_with(tls, name, capture, expected, ALPN, out)
     }
 
-    /// Begins the handshake of a client with a configuration whose key log is `capture`. Appends the first flight to `out`.
+    /// Begins the handshake of a client with a configuration whose key log is `capture`. Appends
+    /// the first flight to `out`.
     ///
     /// # Errors
     /// [`Error::Handshake`] if rustls rejects the configuration.
@@ -141,7 +144,8 @@ impl Handshake {
         }
     }
 
-    /// The exporter of the connection, as soon as the secret exists: on the server before the client has proved its key.
+    /// The exporter of the connection, as soon as the secret exists: on the server before the
+    /// client has proved its key.
     ///
     /// # Errors
     /// [`Error::Internal`] before that.
@@ -170,30 +174,33 @@ impl Handshake {
     }
 
     /// Takes one whole record and appends the answer to `out`; true if the handshake is complete.
-    /// It takes one record at a time, so that rustls never gets a record that follows the handshake.
+    /// It takes one record at a time, so that rustls never gets a record that follows the
+    /// handshake.
     ///
     /// # Errors
-    /// [`Error`] if the peer broke the protocol, or sent an alert; `out` then ends with an alert for it.
+    /// [`Error`] if the peer broke the protocol, or sent an alert; `out` then ends with an alert
+    /// for it.
     pub fn receive(&mut self, record: &[u8], out: &mut Vec<u8>) -> Result<bool, Error> {
         // "legacy_record_version MUST be set to 0x0303 for all records … other than an initial
-        // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these bytes,
-        // so a change on the path is detected only here.
+        // ClientHello" (RFC 8446 section 5.1), where it is 0x0301. Nothing authenticates these
+        // bytes, so a change on the path is detected only here.
         let initial = self.received == 0 && matches!(self.side, Side::Server(_));
         if record.get(2) != Some(if initial { &1 } else { &3 }) {
             return Err(Error::Record("an unknown record version"));
         }
-        // Only the first message is in the clear (section 2), in one record or more. Nothing else checks the
-        // outer type of what follows.
+        // Only the first message is in the clear (section 2), in one record or more. Nothing else
+        // checks the outer type of what follows.
         self.plaintext_done |= match self.side {
             Side::Client(_) => record[0] != HANDSHAKE,
-            // After a HelloRetryRequest a client sends a second ClientHello, behind a change_cipher_spec.
+            // After a HelloRetryRequest a client sends a second ClientHello, behind a
+            // change_cipher_spec.
             Side::Server(_) => record[0] == DATA,
         };
         if self.plaintext_done && record[0] == HANDSHAKE {
             return Err(Error::Record("a handshake message in the clear"));
         }
-        // "… the single byte value 0x01 … any other change_cipher_spec value … MUST abort the handshake"
-        // (section 5).
+        // "… the single byte value 0x01 … any other change_cipher_spec value … MUST abort the
+        // handshake" (section 5).
         if record[0] == CHANGE_CIPHER_SPEC && record[HEADER..] != [1] {
             return Err(Error::Record("a change of cipher spec with another value"));
         }
@@ -230,14 +237,15 @@ impl Handshake {
         };
         self.input.drain(..discard);
         match step? {
-            // A server may write before the client has proved its key; the handshake is not complete then.
+            // A server may write before the client has proved its key; the handshake is not
+            // complete then.
             Step::Complete if self.common().is_handshaking() => Ok(Step::Blocked),
             step => Ok(step),
         }
     }
 
-    /// Writes the alert that rustls has queued after an error. It stops there, because rustls would fail again on
-    /// the rejected input.
+    /// Writes the alert that rustls has queued after an error. It stops there, because rustls would
+    /// fail again on the rejected input.
     fn flush_alert(&mut self, out: &mut Vec<u8>) {
         while self.common().wants_write() && self.step(out).is_ok() {}
     }
@@ -249,7 +257,8 @@ impl Handshake {
         }
     }
 
-    /// The peer, which has proved its key and speaks the protocol. Only after [`Self::receive`] returned true.
+    /// The peer, which has proved its key and speaks the protocol. Only after [`Self::receive`]
+    /// returned true.
     ///
     /// # Errors
     /// [`Error::WrongPeer`], or [`Error::Handshake`] if the peer speaks another protocol.

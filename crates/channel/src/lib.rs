@@ -7,9 +7,9 @@
 //!
 //! The modules, from the wire upwards: `handshake` (TLS 1.3 by rustls, with `config`, `verifier`,
 //! `exporter`), `record` and `output` (sealing and opening records in the TLS 1.3 format), `tls` (a
-//! TLS connection that carries bytes, made of these), `varint` and `frame` (the content of records),
-//! `credit`, `stream`, `recv_buffer` and `mux` (messages of many streams), `liveness` (timeouts and
-//! keep-alive), `connection`.
+//! TLS connection that carries bytes, made of these), `varint` and `frame` (the content of
+//! records), `credit`, `stream`, `recv_buffer` and `mux` (messages of many streams), `liveness`
+//! (timeouts and keep-alive), `connection`.
 
 #![forbid(unsafe_code)]
 

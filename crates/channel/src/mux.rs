@@ -1,8 +1,9 @@
 //! The multiplexer: many streams of messages on one connection.
 //!
-//! There is no send queue per stream: [`Mux::write`] writes frames directly into the open record, or
-//! refuses when enough is pending; a refused writer gets a Writable event later. `inbound` handles
-//! received frames, `scheduler` decides which stream may write how much, `grants` does flow control.
+//! There is no send queue per stream: [`Mux::write`] writes frames directly into the open record,
+//! or refuses when enough is pending; a refused writer gets a Writable event later. `inbound`
+//! handles received frames, `scheduler` decides which stream may write how much, `grants` does flow
+//! control.
 
 mod grants;
 mod ids;
@@ -15,7 +16,7 @@ use std::time::Instant;
 use crate::credit::{Credit, FRAME_COST, INITIAL_CONNECTION, INITIAL_STREAM, PathState};
 use crate::frame::{self, Frame};
 use crate::recv_buffer::RecvBuffer;
-use crate::stream::{Direction, Stream, Wait};
+use crate::stream::{Direction, Receiver, Sender, Stream, Wait};
 use crate::tls::Tls;
 use crate::{Class, Error, Event, Options, StreamError, varint};
 use grants::Grants;
@@ -134,38 +135,39 @@ impl Mux {
         end: bool,
     ) -> Result<Option<usize>, StreamError> {
         let stream = self.streams.get_mut(&id).ok_or(StreamError::Unknown)?;
-        check_sending(stream, self.closed)?;
+        stream.sender.check(self.closed)?;
         if data.is_empty() && !end {
             return Ok(Some(0));
         }
         let quantum = self.scheduler.quantum(stream, tls.pending());
         let least = FRAME_COST + u64::from(!data.is_empty());
-        if stream.credit.left() < least {
-            stream.wait = Wait::Credit;
+        if stream.sender.credit.left() < least {
+            stream.sender.wait = Wait::Credit;
             return Ok(None);
         }
         if quantum == 0 || self.credit.left() < least {
             self.scheduler.queue(id, stream);
             return Ok(None);
         }
-        let done = put_message(tls, id, stream, &mut self.credit, (data, end), quantum);
-        stream.partial = !(end && done == data.len());
-        stream.usage.written += FRAME_COST as usize + done;
+        let sender = &mut stream.sender;
+        let done = put_message(tls, id, sender, &mut self.credit, (data, end), quantum);
+        sender.partial = !(end && done == data.len());
+        sender.usage.written += FRAME_COST as usize + done;
         Ok(Some(done))
     }
 
     /// See [`crate::Connection::finish`].
     pub(crate) fn finish(&mut self, tls: &mut Tls, id: StreamId) -> Result<(), StreamError> {
         let stream = self.streams.get_mut(&id.0).ok_or(StreamError::Unknown)?;
-        match check_sending(stream, self.closed) {
+        match stream.sender.check(self.closed) {
             Err(StreamError::Finished) => return Ok(()),
             checked => checked?,
         }
-        if stream.partial {
+        if stream.sender.partial {
             self.reset(tls, id, 0);
             return Err(StreamError::Reset(0));
         }
-        stream.sending = Direction::Finished;
+        stream.sender.direction = Direction::Finished;
         self.free_frames += usize::from(stream.by_peer);
         put_control(tls, &Frame::Data { stream: id.0, flags: frame::FIN, bytes: &[] });
         self.retire_if_over(id.0);
@@ -181,12 +183,12 @@ impl Mux {
             put_control(tls, &Frame::Reset { stream: id.0, code });
         }
         // A code of the peer stays, because it is the cause of this reset.
-        for direction in [&mut stream.sending, &mut stream.receiving] {
+        for direction in [&mut stream.sender.direction, &mut stream.receiver.direction] {
             if !matches!(direction, Direction::Reset(_)) {
                 *direction = Direction::Reset(code);
             }
         }
-        self.grants.discard(id.0, stream);
+        self.grants.discard(id.0, &mut stream.receiver);
         self.retire_if_over(id.0);
     }
 
@@ -210,13 +212,13 @@ impl Mux {
         StreamId(id): StreamId,
         read: impl FnOnce(&mut RecvBuffer) -> Option<(usize, bool)>,
     ) -> Result<Read, StreamError> {
-        let stream = receiver(&mut self.streams, id)?;
-        if let Some((len, end)) = read(&mut stream.recv_buffer) {
-            let freed = stream.recv_buffer.take_freed();
-            self.grants.release(id, stream, freed);
+        let receiver = receiver(&mut self.streams, id)?;
+        if let Some((len, end)) = read(&mut receiver.buffer) {
+            let freed = receiver.buffer.take_freed();
+            self.grants.release(id, receiver, freed);
             return Ok(Read::Data { len, end });
         }
-        match nothing_to_read(stream, self.closed)? {
+        match receiver.has_ended(self.closed)? {
             true => Ok(Read::Finished),
             false => Ok(Read::Blocked),
         }
@@ -229,21 +231,23 @@ impl Mux {
         recv_buffer: &mut RecvBuffer,
         reader_memory: usize,
     ) -> Result<Taken, StreamError> {
-        let stream = receiver(&mut self.streams, id.0)?;
+        let receiver = receiver(&mut self.streams, id.0)?;
         if !recv_buffer.is_empty() {
             return Ok(Taken::Messages);
         }
         if self.grants.is_initial() {
-            // The reader's buffer is freed instead of swapped into the stream, where its capacity would count.
+            // The reader's buffer is freed instead of swapped into the stream, where its capacity
+            // would count.
             *recv_buffer = RecvBuffer::default();
-            // Twice, because the reader's vector doubles when it grows, and holds decoded data in addition.
-            stream.taken = 2 * (stream.recv_buffer.memory() + reader_memory);
+            // Twice, because the reader's vector doubles when it grows, and holds decoded data in
+            // addition.
+            receiver.taken = 2 * (receiver.buffer.memory() + reader_memory);
         }
-        if !stream.recv_buffer.is_empty() {
-            std::mem::swap(&mut stream.recv_buffer, recv_buffer);
+        if !receiver.buffer.is_empty() {
+            std::mem::swap(&mut receiver.buffer, recv_buffer);
             return Ok(Taken::Messages);
         }
-        match nothing_to_read(stream, self.closed)? {
+        match receiver.has_ended(self.closed)? {
             true => Ok(Taken::Finished),
             false => Ok(Taken::Blocked),
         }
@@ -253,9 +257,9 @@ impl Mux {
     pub(crate) fn release(&mut self, StreamId(id): StreamId, freed: u64) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         // A stream that was reset meanwhile has released all of its credit.
-        let freed = freed.min(stream.window.held());
+        let freed = freed.min(stream.receiver.window.held());
         if freed > 0 {
-            self.grants.release(id, stream, freed);
+            self.grants.release(id, &mut stream.receiver, freed);
         }
     }
 
@@ -265,7 +269,7 @@ impl Mux {
             self.reset(tls, id, 0);
         }
         let Some(mut stream) = self.streams.remove(&id.0) else { return };
-        self.grants.discard(id.0, &mut stream);
+        self.grants.discard(id.0, &mut stream.receiver);
         self.held_peer -= usize::from(stream.by_peer);
     }
 
@@ -277,8 +281,8 @@ impl Mux {
     /// Discards all unread data, and ends all reading.
     pub(crate) fn abandon(&mut self) {
         for stream in self.streams.values_mut() {
-            stream.recv_buffer.clear();
-            stream.receiving = Direction::Reset(0);
+            stream.receiver.buffer.clear();
+            stream.receiver.direction = Direction::Reset(0);
         }
     }
 
@@ -300,7 +304,8 @@ impl Mux {
     /// See [`crate::Connection::reset_code`].
     pub(crate) fn reset_code(&self, id: StreamId) -> Option<u64> {
         let stream = self.streams.get(&id.0)?;
-        [stream.sending, stream.receiving].into_iter().find_map(|direction| match direction {
+        let directions = [stream.sender.direction, stream.receiver.direction];
+        directions.into_iter().find_map(|direction| match direction {
             Direction::Reset(code) => Some(code),
             _ => None,
         })
@@ -323,9 +328,10 @@ impl Mux {
         }
         while let Some(id) = self.grants.take_stream_update() {
             let Some(stream) = self.streams.get_mut(&id) else { continue };
-            stream.window_due = false;
-            if stream.receiving == Direction::Open {
-                put_control(tls, &Frame::Window { stream: id, limit: stream.window.limit() });
+            let receiver = &mut stream.receiver;
+            receiver.window_due = false;
+            if receiver.direction == Direction::Open {
+                put_control(tls, &Frame::Window { stream: id, limit: receiver.window.limit() });
             }
         }
     }
@@ -351,9 +357,9 @@ impl Mux {
         }
         for id in self.scheduler.wake() {
             if let Some(stream) = self.streams.get_mut(&id)
-                && stream.wait == Wait::Quantum
+                && stream.sender.wait == Wait::Quantum
             {
-                stream.wait = Wait::No;
+                stream.sender.wait = Wait::No;
                 self.events.push_back(Event::Writable(StreamId(id)));
             }
         }
@@ -362,7 +368,7 @@ impl Mux {
     fn add(&mut self, id: u64, class: Class, by_peer: bool) {
         let credit = Credit::new(INITIAL_STREAM);
         let mut stream = Stream::new(class, by_peer, credit, self.grants.window());
-        self.grants.grant_initial(id, &mut stream);
+        self.grants.grant_initial(id, &mut stream.receiver);
         self.scheduler.opened(class);
         self.streams.insert(id, stream);
     }
@@ -380,48 +386,31 @@ impl Mux {
     }
 }
 
-/// The stream `id`, unless its receiving direction was reset.
+/// The receiving direction of the stream `id`, unless it was reset.
 fn receiver(
     streams: &mut HashMap<u64, Stream, ids::BuildHasher>,
     id: u64,
-) -> Result<&mut Stream, StreamError> {
-    let stream = streams.get_mut(&id).ok_or(StreamError::Unknown)?;
-    match stream.receiving {
+) -> Result<&mut Receiver, StreamError> {
+    let receiver = &mut streams.get_mut(&id).ok_or(StreamError::Unknown)?.receiver;
+    match receiver.direction {
         Direction::Reset(code) => Err(StreamError::Reset(code)),
-        _ => Ok(stream),
+        _ => Ok(receiver),
     }
 }
 
-/// Called when all received data was read; returns whether the direction has ended.
-fn nothing_to_read(stream: &Stream, closed: bool) -> Result<bool, StreamError> {
-    match stream.receiving {
-        Direction::Finished => Ok(true),
-        _ if closed => Err(StreamError::Closed),
-        _ => Ok(false),
-    }
-}
-
-fn check_sending(stream: &Stream, closed: bool) -> Result<(), StreamError> {
-    match stream.sending {
-        Direction::Reset(code) => Err(StreamError::Reset(code)),
-        Direction::Finished => Err(StreamError::Finished),
-        Direction::Open if closed => Err(StreamError::Closed),
-        Direction::Open => Ok(()),
-    }
-}
-
-/// Writes as much of a message, or of a part of it, as quantum and credit allow; returns how many bytes.
+/// Writes as much of a message, or of a part of it, as quantum and credit allow; returns how many
+/// bytes.
 fn put_message(
     tls: &mut Tls,
     id: u64,
-    stream: &mut Stream,
+    sender: &mut Sender,
     connection: &mut Credit,
     (data, end): (&[u8], bool),
     quantum: usize,
 ) -> usize {
     let mut done = 0;
     loop {
-        let credit = stream.credit.left().min(connection.left()).saturating_sub(FRAME_COST);
+        let credit = sender.credit.left().min(connection.left()).saturating_sub(FRAME_COST);
         let want = (data.len() - done).min(quantum - done);
         let want = want.min(usize::try_from(credit).unwrap_or(usize::MAX));
         tls.reserve(want);
@@ -433,7 +422,7 @@ fn put_message(
         let last = done == data.len();
         let flags = if last && end { frame::END } else { 0 };
         frame::put_data(tls.content(), id, flags, part);
-        stream.credit.spend(FRAME_COST + part.len() as u64);
+        sender.credit.spend(FRAME_COST + part.len() as u64);
         connection.spend(FRAME_COST + part.len() as u64);
         if last {
             return done;

@@ -8,8 +8,8 @@ use levada_core::Framing;
 use crate::Error;
 use crate::record::{DATA, HEADER, MAX_CONTENT, OVERHEAD, RecordKey, TAG};
 
-/// The bytes of a record of a long message without its part of the message: header, head of the frame, type and tag, rounded
-/// up.
+/// The bytes of a record of a long message without its part of the message: header, head of the
+/// frame, type and tag, rounded up.
 const RECORD_ROOM: usize = 64;
 
 /// The buffer of outgoing bytes.
@@ -74,8 +74,8 @@ impl Output {
         if self.open.is_some() { self.full - self.buffer.len() } else { 0 }
     }
 
-    /// Allocates, if the buffer is new, what `length` bytes of messages and their records need: growing to it step by step
-    /// would end with twice that.
+    /// Allocates, if the buffer is new, what `length` bytes of messages and their records need:
+    /// growing to it step by step would end with twice that.
     pub(crate) fn reserve(&mut self, length: usize) {
         if self.buffer.capacity() == 0 && length >= MAX_CONTENT {
             let records = length.div_ceil(MAX_CONTENT);
@@ -105,7 +105,8 @@ impl Output {
         }
     }
 
-    /// Stores the first failure of a call that returns nothing; [`Self::fault`] reports it. The connection is unusable then.
+    /// Stores the first failure of a call that returns nothing; [`Self::fault`] reports it. The
+    /// connection is unusable then.
     pub(crate) fn set_fault(&mut self, fault: Error) {
         self.fault.get_or_insert(fault);
     }

@@ -1,4 +1,5 @@
-//! TLS 1.3 in parts, for a protocol that carries it in its own frames: the handshake, its exporter, and sealed records.
+//! TLS 1.3 in parts, for a protocol that carries it in its own frames: the handshake, its exporter,
+//! and sealed records.
 //!
 //! Sessions with middleboxes are built from them. Everything else uses [`crate::Connection`].
 

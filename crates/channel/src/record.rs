@@ -86,7 +86,8 @@ impl RecordKey {
     /// Decrypts a whole record in place: its inner type and content, without padding.
     ///
     /// # Errors
-    /// [`Error::Record`] if the record is malformed, [`Error::Forged`] if it was not sealed by the peer.
+    /// [`Error::Record`] if the record is malformed, [`Error::Forged`] if it was not sealed by the
+    /// peer.
     pub fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<(u8, &'a [u8]), Error> {
         let (header, body) =
             record.split_first_chunk_mut().ok_or(Error::Record("a truncated record"))?;

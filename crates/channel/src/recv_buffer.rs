@@ -4,21 +4,22 @@ use std::fmt;
 
 use crate::credit::FRAME_COST;
 
-/// The capacity, in bytes, that an empty buffer keeps. It holds several deliveries of a busy transport, so that a
-/// reader that keeps up causes no reallocation. Only a stream whose window grew can need more than 256 KiB, and the
-/// growth of all windows together is bounded.
+/// The capacity, in bytes, that an empty buffer keeps. It holds several deliveries of a busy
+/// transport, so that a reader that keeps up causes no reallocation. Only a stream whose window
+/// grew can need more than 256 KiB, and the growth of all windows together is bounded.
 const MAX_IDLE_CAPACITY: usize = 1 << 20;
 /// The least length of a long part, in bytes.
 const LONG_PART: usize = 8 << 10;
-/// The capacity, in bytes, for the first part of a long message: growing to it step by step would copy what came before.
+/// The capacity, in bytes, for the first part of a long message: growing to it step by step would
+/// copy what came before.
 const FIRST_CAPACITY: usize = 72 << 10;
 /// Read bytes at the front are removed when they are at least this many and half of all.
 const MIN_COMPACTION: usize = 64 << 10;
 /// The same for the ends of read messages.
 const MIN_ENDS_COMPACTION: usize = 1 << 10;
 
-/// Messages received and not yet read, in order. A reader may take the whole buffer of a stream with
-/// [`crate::Connection::take`] and read it without the connection.
+/// Messages received and not yet read, in order. A reader may take the whole buffer of a stream
+/// with [`crate::Connection::take`] and read it without the connection.
 #[derive(Default)]
 pub struct RecvBuffer {
     bytes: Vec<u8>,
@@ -35,15 +36,15 @@ pub struct RecvBuffer {
 }
 
 impl RecvBuffer {
-    /// Moves bytes of the first message to `buf`. Returns how many, and whether the message ends with them;
-    /// None if the buffer is empty.
+    /// Moves bytes of the first message to `buf`. Returns how many, and whether the message ends
+    /// with them; None if the buffer is empty.
     #[inline]
     pub fn read(&mut self, buf: &mut [u8]) -> Option<(usize, bool)> {
         self.take_part(buf.len(), |part| buf[..part.len()].copy_from_slice(part))
     }
 
-    /// As [`Self::read`], but appends at most `max` bytes to `buf`. An empty `buf` is exchanged for the buffer if a message
-    /// is all that it holds.
+    /// As [`Self::read`], but appends at most `max` bytes to `buf`. An empty `buf` is exchanged for
+    /// the buffer if a message is all that it holds.
     pub fn read_to(&mut self, buf: &mut Vec<u8>, max: usize) -> Option<(usize, bool)> {
         let (part, end) = self.peek()?;
         let length = part.len();
@@ -55,7 +56,8 @@ impl RecvBuffer {
         self.take_part(max, |part| buf.extend_from_slice(part))
     }
 
-    /// The received bytes of the first message, and whether the message ends with them; None if the buffer is empty.
+    /// The received bytes of the first message, and whether the message ends with them; None if the
+    /// buffer is empty.
     #[inline]
     pub fn peek(&self) -> Option<(&[u8], bool)> {
         let unread = &self.bytes[self.at..];
@@ -65,8 +67,8 @@ impl RecvBuffer {
         }
     }
 
-    /// Marks the first `len` bytes of what [`Self::peek`] returns as read, at most all of them. If the message ends with
-    /// them, the next message follows.
+    /// Marks the first `len` bytes of what [`Self::peek`] returns as read, at most all of them. If
+    /// the message ends with them, the next message follows.
     pub fn consume(&mut self, len: usize) {
         let Some((part, ends)) = self.peek() else { return };
         let ready = part.len();
@@ -102,7 +104,8 @@ impl RecvBuffer {
         self.bytes.capacity() + self.ends.capacity() * size_of::<u64>()
     }
 
-    /// Allocates, if it is new, for a message that begins with a part of `length` bytes, if that is long.
+    /// Allocates, if it is new, for a message that begins with a part of `length` bytes, if that is
+    /// long.
     #[inline]
     pub(crate) fn expect_more_than(&mut self, length: usize) {
         if self.bytes.capacity() == 0 && length >= LONG_PART {

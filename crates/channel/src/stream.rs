@@ -1,5 +1,6 @@
 //! The state of one stream.
 
+use crate::StreamError;
 use crate::credit::{Credit, Window};
 use crate::recv_buffer::RecvBuffer;
 
@@ -49,54 +50,96 @@ pub(crate) struct Stream {
     pub(crate) by_peer: bool,
     /// Whether it counts as open on the wire: at least one direction has not ended.
     pub(crate) live: bool,
-    pub(crate) sending: Direction,
-    pub(crate) receiving: Direction,
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+}
+
+/// The sending direction of a stream.
+pub(crate) struct Sender {
+    pub(crate) direction: Direction,
     pub(crate) credit: Credit,
-    pub(crate) window: Window,
-    pub(crate) recv_buffer: RecvBuffer,
-    /// An upper bound on the memory, in bytes, of what its reader took; counted while the peer's credit is the initial one.
-    pub(crate) taken: usize,
-    /// Whether a received message is incomplete.
-    pub(crate) receiving_partial: bool,
-    /// Whether a sent message is incomplete.
+    /// A message is incomplete.
     pub(crate) partial: bool,
     pub(crate) wait: Wait,
-    /// Whether a Readable event is queued.
-    pub(crate) readable: bool,
-    /// Whether a WINDOW frame is due.
-    pub(crate) window_due: bool,
-    /// What it wrote in the round in which it last tried to write.
+    /// The usage in the round in which it last tried to write.
     pub(crate) usage: Usage,
+}
+
+/// The receiving direction of a stream.
+pub(crate) struct Receiver {
+    pub(crate) direction: Direction,
+    pub(crate) window: Window,
+    pub(crate) buffer: RecvBuffer,
+    /// An upper bound on the memory, in bytes, of what its reader took; counted while the peer's
+    /// credit is the initial one.
+    pub(crate) taken: usize,
+    /// A message is incomplete.
+    pub(crate) partial: bool,
+    /// A Readable event is queued.
+    pub(crate) readable: bool,
+    /// A WINDOW frame is due.
+    pub(crate) window_due: bool,
 }
 
 impl Stream {
     pub(crate) fn new(class: Class, by_peer: bool, credit: Credit, window: Window) -> Self {
-        Self {
-            class,
-            by_peer,
-            live: true,
-            sending: Direction::Open,
-            receiving: Direction::Open,
-            credit,
-            window,
-            recv_buffer: RecvBuffer::default(),
-            taken: 0,
-            receiving_partial: false,
-            partial: false,
-            wait: Wait::No,
-            readable: false,
-            window_due: false,
-            usage: Usage::default(),
-        }
+        let sender = Sender::new(credit);
+        let receiver = Receiver::new(window);
+        Self { class, by_peer, live: true, sender, receiver }
     }
 
     /// The memory of the stream, in bytes, with what its reader took.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.recv_buffer.memory() + self.taken
+        size_of::<Self>() + self.receiver.buffer.memory() + self.receiver.taken
     }
 
-    /// Whether both directions have ended.
+    /// Tells whether both directions have ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.sending != Direction::Open && self.receiving != Direction::Open
+        self.sender.direction != Direction::Open && self.receiver.direction != Direction::Open
+    }
+}
+
+impl Sender {
+    fn new(credit: Credit) -> Self {
+        Self {
+            direction: Direction::Open,
+            credit,
+            partial: false,
+            wait: Wait::No,
+            usage: Usage::default(),
+        }
+    }
+
+    /// Refuses to send when the direction has ended, or the connection is closed.
+    pub(crate) fn check(&self, closed: bool) -> Result<(), StreamError> {
+        match self.direction {
+            Direction::Reset(code) => Err(StreamError::Reset(code)),
+            Direction::Finished => Err(StreamError::Finished),
+            Direction::Open if closed => Err(StreamError::Closed),
+            Direction::Open => Ok(()),
+        }
+    }
+}
+
+impl Receiver {
+    fn new(window: Window) -> Self {
+        Self {
+            direction: Direction::Open,
+            window,
+            buffer: RecvBuffer::default(),
+            taken: 0,
+            partial: false,
+            readable: false,
+            window_due: false,
+        }
+    }
+
+    /// Called when all received data was read; returns whether the direction has ended.
+    pub(crate) fn has_ended(&self, closed: bool) -> Result<bool, StreamError> {
+        match self.direction {
+            Direction::Finished => Ok(true),
+            _ if closed => Err(StreamError::Closed),
+            _ => Ok(false),
+        }
     }
 }

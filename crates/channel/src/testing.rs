@@ -1,6 +1,7 @@
 //! Raw public keys (RFC 7250) for an unmodified rustls peer, in tests and experiments.
 //!
-//! It shares no code with this crate's own verifier, so that interoperability tests check that one too.
+//! It shares no code with this crate's own verifier, so that interoperability tests check that one
+//! too.
 
 use std::sync::Arc;
 
@@ -31,7 +32,8 @@ impl RawKeyVerifier {
 
     fn check(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
         match &self.0 {
-            // The key is the last part of its SubjectPublicKeyInfo of 44 bytes (RFC 8410 section 4).
+            // The key is the last part of its SubjectPublicKeyInfo of 44 bytes (RFC 8410 section
+            // 4).
             Some(expected)
                 if presented.len() != 44 || !presented.ends_with(expected.as_bytes()) =>
             {

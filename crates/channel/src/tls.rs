@@ -1,4 +1,5 @@
-//! A TLS 1.3 connection that carries bytes: the handshake by rustls, then the records of this crate.
+//! A TLS 1.3 connection that carries bytes: the handshake by rustls, then the records of this
+//! crate.
 
 use levada_core::{Framing, Identity};
 
@@ -99,8 +100,8 @@ impl Tls {
         self.output.set_framing(framing);
     }
 
-    /// Sets whether alerts and key updates are suppressed. A suppressed alert is dropped, a suppressed key update
-    /// stays due.
+    /// Sets whether alerts and key updates are suppressed. A suppressed alert is dropped, a
+    /// suppressed key update stays due.
     pub(crate) fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
     }
@@ -172,8 +173,8 @@ impl Tls {
         Ok(Received::Established)
     }
 
-    /// Opens a record if none is open, or if the open one has room for less than `least` bytes. Returns the
-    /// room in bytes. `least` is at most [`Self::capacity`].
+    /// Opens a record if none is open, or if the open one has room for less than `least` bytes.
+    /// Returns the room in bytes. `least` is at most [`Self::capacity`].
     pub(crate) fn room(&mut self, least: usize) -> usize {
         let room = self.output.room();
         if room >= least {
@@ -232,7 +233,8 @@ impl Tls {
         self.end(&[1, CLOSE_NOTIFY]);
     }
 
-    /// Writes the alert for `error`, if TLS defines one. If the handshake failed, rustls has written its own alert.
+    /// Writes the alert for `error`, if TLS defines one. If the handshake failed, rustls has
+    /// written its own alert.
     pub(crate) fn alert(&mut self, error: &Error) {
         const UNEXPECTED_MESSAGE: u8 = 10;
         const BAD_RECORD_MAC: u8 = 20;
@@ -292,8 +294,8 @@ impl Session {
         Ok(())
     }
 
-    /// Handles messages after the handshake, which may span records (RFC 8446 section 5.1). Returns true
-    /// if the peer requests a key update.
+    /// Handles messages after the handshake, which may span records (RFC 8446 section 5.1). Returns
+    /// true if the peer requests a key update.
     fn receive_messages(&mut self, content: &[u8]) -> Result<bool, Error> {
         // "Zero-length fragments of Handshake types ... MUST NOT be sent" (RFC 8446 section 5.1).
         if content.is_empty() {

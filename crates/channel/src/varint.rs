@@ -1,5 +1,5 @@
-//! Variable-length integers (RFC 9000 section 16): the two highest bits of the first byte encode the length,
-//! 1, 2, 4 or 8 bytes.
+//! Variable-length integers (RFC 9000 section 16): the two highest bits of the first byte encode
+//! the length, 1, 2, 4 or 8 bytes.
 
 /// The largest number: 2^62 - 1.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
@@ -42,7 +42,8 @@ fn front<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*bytes)
 }
 
-/// The bytes of `value`, which is at most [`MAX`], as a little-endian number, and how many they are.
+/// The bytes of `value`, which is at most [`MAX`], as a little-endian number, and how many they
+/// are.
 #[inline]
 pub(crate) fn word(value: u64) -> (u64, usize) {
     debug_assert!(value <= MAX);

@@ -1,4 +1,5 @@
-//! Verification of the peer's key in a handshake: raw Ed25519 public keys (RFC 7250), and no certificates.
+//! Verification of the peer's key in a handshake: raw Ed25519 public keys (RFC 7250), and no
+//! certificates.
 
 use levada_core::Identity;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -39,8 +40,8 @@ pub(crate) struct WrongKey {
     pub(crate) presented: Identity,
 }
 
-/// Accepts only the server whose identity is the server name. All connections of a client share one object,
-/// because rustls resumes a session only under the verifier object of the full handshake.
+/// Accepts only the server whose identity is the server name. All connections of a client share one
+/// object, because rustls resumes a session only under the verifier object of the full handshake.
 #[derive(Debug)]
 pub(crate) struct ExpectedServer;
 
@@ -93,8 +94,8 @@ impl ServerCertVerifier for ExpectedServer {
     }
 }
 
-/// Accepts every client that proves an Ed25519 key. The layers above authorise each operation against the current
-/// policy, because a resumption calls no verifier.
+/// Accepts every client that proves an Ed25519 key. The layers above authorise each operation
+/// against the current policy, because a resumption calls no verifier.
 #[derive(Debug)]
 pub(crate) struct AnyClient;
 

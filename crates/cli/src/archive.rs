@@ -1,5 +1,5 @@
-//! A backup is one file: an `age` file under a passphrase (age-encryption.org/v1, scrypt) that contains
-//! a tar archive. `age -d FILE | tar x` opens it without Levada.
+//! A backup is one file: an `age` file under a passphrase (age-encryption.org/v1, scrypt) that
+//! contains a tar archive. `age -d FILE | tar x` opens it without Levada.
 
 mod unpack;
 
@@ -22,12 +22,12 @@ use levada_home::backup::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
 /// The format that this build writes, and the newest that it reads. Format 1 had no catalogue.
 const FORMAT: u32 = 2;
 const MANIFEST: &str = "manifest.json";
-/// The files after the manifest, and the maximum length of each in bytes. All but [`CONFIG`] are required. The catalogue
-/// may follow: its database and its packages.
+/// The files after the manifest, and the maximum length of each in bytes. All but [`CONFIG`] are
+/// required. The catalogue may follow: its database and its packages.
 const FILES: [(&str, u64); 4] =
     [(KEY, 256), (CONFIG, 1024 * 1024), (NODE_DB, u64::MAX), (KNOWN_DB, u64::MAX)];
-/// scrypt with N = 2^18, r = 8, as in `age` itself. Not calibrated to this machine, because the file may be
-/// opened on another.
+/// scrypt with N = 2^18, r = 8, as in `age` itself. Not calibrated to this machine, because the
+/// file may be opened on another.
 const WORK: u8 = 18;
 
 /// The first entry of a backup.
@@ -55,7 +55,8 @@ impl Manifest {
     }
 }
 
-/// Writes the files of `folder` to `output`, and the copy of the catalogue if there is one; [`CONFIG`] may be missing.
+/// Writes the files of `folder` to `output`, and the copy of the catalogue if there is one;
+/// [`CONFIG`] may be missing.
 ///
 /// # Errors
 /// [`Failure`] 120 if a file cannot be read or `output` written.

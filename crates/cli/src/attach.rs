@@ -1,8 +1,8 @@
 //! The client's end of a session: standard input, output and error, the terminal, and signals.
 //!
-//! Input and output each have a thread, because a read or write of them may block for ever; the exit
-//! waits for neither. A few buffers of 64 KiB lie between each thread and the stream: a fast side waits
-//! for a slow one, and memory stays constant.
+//! Input and output each have a thread, because a read or write of them may block for ever; the
+//! exit waits for neither. A few buffers of 64 KiB lie between each thread and the stream: a fast
+//! side waits for a slow one, and memory stays constant.
 
 mod escape;
 mod input;
@@ -34,7 +34,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The escape sequence ends the session as SIGHUP would: a shell gives that signal this exit code.
 const HUNG_UP: u8 = 129;
 
-/// Starts the session of `capability` and attaches to it until it ends; returns the program's exit code.
+/// Starts the session of `capability` and attaches to it until it ends; returns the program's exit
+/// code.
 pub async fn start(client: &Client, capability: &Capability, escape: Escape) -> Outcome {
     let running = client.connect(capability).await?;
     attach(client, running, has_terminal(capability), escape).await
@@ -50,12 +51,14 @@ pub async fn attach(client: &Client, running: Running, pty: bool, escape: Escape
     let outcome = transfer(running.stream, pty, escape).await;
     client.close();
     running.connection.close(0, "");
-    // The node ends an abandoned session when it receives the close, so that must leave before this process exits.
+    // The node ends an abandoned session when it receives the close, so that must leave before this
+    // process exits.
     let _ = timeout(CLOSE_TIMEOUT, running.connection.flushed()).await;
     outcome
 }
 
-/// Carries input and output until the session ends, a signal arrives or the escape sequence is typed.
+/// Carries input and output until the session ends, a signal arrives or the escape sequence is
+/// typed.
 async fn transfer(stream: Stream, pty: bool, escape: Escape) -> Outcome {
     let mut signals = Signals::new()?;
     // Restores the terminal when dropped, also on a panic.

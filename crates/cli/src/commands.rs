@@ -13,6 +13,7 @@ mod get;
 mod grant;
 mod http;
 mod id;
+#[cfg(feature = "desktop")]
 mod input;
 mod inspect;
 mod invite;
@@ -30,6 +31,7 @@ mod revoke;
 mod run;
 mod sessions;
 mod share;
+#[cfg(feature = "desktop")]
 mod show;
 mod status;
 mod stop;
@@ -65,7 +67,9 @@ pub enum Verb {
     Forward(forward::Arguments),
     Http(http::Arguments),
     Middlebox(middlebox::Arguments),
+    #[cfg(feature = "desktop")]
     Show(show::Arguments),
+    #[cfg(feature = "desktop")]
     Input(input::Arguments),
     Share(share::Arguments),
     Get(get::Arguments),
@@ -85,7 +89,8 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Runs the verb. `verbose` is how often `--verbose` was given, `command` describes the whole command line.
+    /// Runs the verb. `verbose` is how often `--verbose` was given, `command` describes the whole
+    /// command line.
     pub fn run(self, verbose: u8, command: fn() -> Command) -> Outcome {
         match self {
             Self::Id(arguments) => wait(id::run(arguments)),
@@ -107,7 +112,9 @@ impl Verb {
             Self::Forward(arguments) => wait(forward::run(arguments)),
             Self::Http(arguments) => wait(http::run(arguments)),
             Self::Middlebox(arguments) => wait(middlebox::run(arguments)),
+            #[cfg(feature = "desktop")]
             Self::Show(arguments) => wait(show::run(arguments)),
+            #[cfg(feature = "desktop")]
             Self::Input(arguments) => wait(input::run(arguments)),
             Self::Share(arguments) => wait(share::run(arguments, verbose)),
             Self::Get(arguments) => wait(on_worker(get::run(arguments))),
@@ -138,8 +145,9 @@ impl Verb {
     }
 }
 
-/// Runs a verb as a task: on the thread that wakes it, while on the main thread each event of the network would wake a sleeping
-/// thread. It must not block, because it may have the thread that waits for events.
+/// Runs a verb as a task: on the thread that wakes it, while on the main thread each event of the
+/// network would wake a sleeping thread. It must not block, because it may have the thread that
+/// waits for events.
 async fn on_worker(verb: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
     let ended = tokio::spawn(verb).await;
     ended.unwrap_or_else(|error| match error.try_into_panic() {
@@ -155,8 +163,8 @@ fn wait(verb: impl Future<Output = Outcome>) -> Outcome {
         .build()
         .map_err(|error| Failure::local(format!("cannot start: {error}")))?;
     let outcome = runtime.block_on(verb);
-    // Dropped tasks may still be ending programs. A thread that is blocked on a disk or a name server
-    // must not delay the exit for longer.
+    // Dropped tasks may still be ending programs. A thread that is blocked on a disk or a name
+    // server must not delay the exit for longer.
     runtime.shutdown_timeout(std::time::Duration::from_millis(500));
     outcome
 }

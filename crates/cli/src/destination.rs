@@ -30,7 +30,8 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// The capability for one session with a service of type `kind`; requests one unless this is a capability already.
+    /// The capability for one session with a service of type `kind`; requests one unless this is a
+    /// capability already.
     ///
     /// # Errors
     /// [`Failure`] with the exit code that fits; 2 if the service is of another type.

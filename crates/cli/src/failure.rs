@@ -2,13 +2,12 @@
 
 use levada_capability::{CapabilityError, GrantError, InvitationError, TicketError};
 use levada_client::ClientError;
-use levada_home::HomeError;
+use levada_client::control::ControlError;
+use levada_config::ConfigError;
 use levada_core::ParamsError;
 use levada_core::printable::escape;
-use levada_config::ConfigError;
-use levada_client::control::ControlError;
 use levada_database::DatabaseError;
-use levada_services::desktop::show::ShowError;
+use levada_home::HomeError;
 use levada_services::forward::client::ForwardError;
 use std::fmt::Display;
 use std::io;
@@ -104,7 +103,6 @@ from! {
     ConfigError => |_| LOCAL,
     DatabaseError => |_| LOCAL,
     ControlError => ControlError::exit_code,
-    ShowError => ShowError::exit_code,
     ParamsError => |_| USAGE,
     CapabilityError => |_| USAGE,
     GrantError => |_| DENIED,

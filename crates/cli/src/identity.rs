@@ -2,10 +2,10 @@
 
 use std::str::FromStr;
 
-use levada_home::Home;
-use levada_home::known::{Known, NameError};
 use levada_client::{Client, ClientError};
 use levada_core::{Identity, check_name};
+use levada_home::Home;
+use levada_home::known::{Known, NameError};
 
 use crate::failure::Failure;
 

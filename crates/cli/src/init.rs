@@ -1,5 +1,5 @@
-//! Runs as the first process of a container (PID 1): the verb runs in a child, and this process has the
-//! duties of init: it forwards signals and reaps orphaned processes.
+//! Runs as the first process of a container (PID 1): the verb runs in a child, and this process has
+//! the duties of init: it forwards signals and reaps orphaned processes.
 
 use std::io;
 use std::process::{Command, ExitCode};

@@ -83,8 +83,8 @@ fn parse(filter: &str, place: &str) -> Result<EnvFilter, Failure> {
     })
 }
 
-/// The filter of a configuration, without lines of the client of NATS: it repeats each failed attempt to connect,
-/// which the catalogue reports itself.
+/// The filter of a configuration, without lines of the client of NATS: it repeats each failed
+/// attempt to connect, which the catalogue reports itself.
 fn without_libraries(filter: &str) -> String {
     format!("async_nats=off,{filter}")
 }

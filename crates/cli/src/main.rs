@@ -26,8 +26,8 @@ mod waiting;
 
 use clap::Parser;
 use commands::fast::child;
-use levada_home::set_new_key_hook;
 use levada_core::Identity;
+use levada_home::set_new_key_hook;
 use levada_services::exec::program;
 use std::path::Path;
 use std::process::ExitCode;
@@ -62,7 +62,8 @@ fn note_new_identity(identity: &Identity, key: &Path) {
     output::note(format_args!("note: made the new identity {identity} in {folder}"));
 }
 
-/// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may contain pasted text.
+/// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may
+/// contain pasted text.
 fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         error.exit();

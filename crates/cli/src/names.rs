@@ -1,11 +1,11 @@
-//! Resolves the argument NODE. A name that is not pinned is pinned to a key only after a confirmation at the
-//! terminal, or with `--accept-new`.
+//! Resolves the argument NODE. A name that is not pinned is pinned to a key only after a
+//! confirmation at the terminal, or with `--accept-new`.
 
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
-use levada_home::address::shown;
 use levada_client::{Client, Target, UnpinnedNode, Verdict};
+use levada_home::address::shown;
 
 /// How names that are used for the first time are treated.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -32,8 +32,8 @@ impl Names {
         Ok(client.resolve_at_known(node, |unpinned| self.confirm(unpinned)).await?)
     }
 
-    /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that is only named to
-    /// another one.
+    /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that
+    /// is only named to another one.
     ///
     /// # Errors
     /// As [`Self::resolve`].

@@ -1,5 +1,5 @@
-//! Data goes to standard output, everything else to standard error. Characters that are not printable are escaped here,
-//! whatever their source, so that no output can control the terminal.
+//! Data goes to standard output, everything else to standard error. Characters that are not
+//! printable are escaped here, whatever their source, so that no output can control the terminal.
 
 use crate::failure::{Failure, Outcome};
 use levada_core::UnixTime;
@@ -11,7 +11,8 @@ use std::process::ExitCode;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// Text of another machine on one line: characters that are not printable, and line ends, are escaped.
+/// Text of another machine on one line: characters that are not printable, and line ends, are
+/// escaped.
 pub use levada_core::printable::escape as plain;
 
 /// The version of every `--json` object. It is raised when a key changes its meaning or is removed.
@@ -25,7 +26,8 @@ pub fn data(line: impl Display) -> Result<(), Failure> {
         .map_err(Failure::output)
 }
 
-/// Prints a JSON document of another machine: unchanged to a file or a pipe, with escapes (RFC 8259 section 7) to a terminal.
+/// Prints a JSON document of another machine: unchanged to a file or a pipe, with escapes (RFC 8259
+/// section 7) to a terminal.
 pub fn document(document: &[u8]) -> Outcome {
     if !io::stdout().is_terminal() {
         return bytes(document);
@@ -53,7 +55,8 @@ pub fn report(failure: &Failure) -> ExitCode {
     failure.code().into()
 }
 
-/// Prints `value`, an object, with the version of its schema, on one line; characters that are not printable are escaped.
+/// Prints `value`, an object, with the version of its schema, on one line; characters that are not
+/// printable are escaped.
 pub fn json(value: Value) -> Result<(), Failure> {
     data(escape_json(&with_schema(value).to_string()))
 }
@@ -144,14 +147,14 @@ impl<W: fmt::Write> Escaper<'_, W> {
     }
 }
 
-/// Escapes characters that are not printable in a JSON text. Valid JSON has only line ends and tabs of these outside of strings;
-/// text that is not valid JSON is escaped too.
+/// Escapes characters that are not printable in a JSON text. Valid JSON has only line ends and tabs
+/// of these outside of strings; text that is not valid JSON is escaped too.
 fn escape_json(text: &str) -> String {
     Shown(text, Escapes::Json).to_string()
 }
 
-/// Standard error for the log. A log line contains text of other machines. The ESC characters in it are the log's own
-/// colours: tracing-subscriber (0.3.20) has escaped all others.
+/// Standard error for the log. A log line contains text of other machines. The ESC characters in it
+/// are the log's own colours: tracing-subscriber (0.3.20) has escaped all others.
 #[derive(Clone, Copy)]
 pub struct LogOutput {
     is_colored: bool,
@@ -180,8 +183,9 @@ impl LogOutput {
 }
 
 impl Write for LogOutput {
-    /// Expects whole lines, as the log writes them. An error is dropped with its line: the log would report it on standard
-    /// error, too, and panic there after its reader has ended, which would end the node.
+    /// Expects whole lines, as the log writes them. An error is dropped with its line: the log
+    /// would report it on standard error, too, and panic there after its reader has ended, which
+    /// would end the node.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let shown = self.shown(&String::from_utf8_lossy(line));
         let _ = io::stderr().lock().write_all(shown.as_bytes());

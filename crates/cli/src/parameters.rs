@@ -20,13 +20,15 @@ pub struct Parameters {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 
-    /// Arguments for the service, in order; everything after the first one, or after --, is passed unchanged
+    /// Arguments for the service, in order; everything after the first one, or after --, is passed
+    /// unchanged
     #[arg(trailing_var_arg = true, value_name = "PARAMS")]
     params: Vec<String>,
 }
 
 impl Parameters {
-    /// The pairs: `args`, `pty` with the size of this terminal and its TERM, and one `env.NAME` per variable.
+    /// The pairs: `args`, `pty` with the size of this terminal and its TERM, and one `env.NAME` per
+    /// variable.
     ///
     /// # Errors
     /// [`ParamsError`] if a variable is set twice.

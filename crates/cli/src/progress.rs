@@ -67,8 +67,8 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{line}") {
             let name = plain(what);
             let note = note.clone();
-            // The template language cannot cut a line that has more than one part of variable length, and the
-            // library draws a line that wraps once more at each refresh.
+            // The template language cannot cut a line that has more than one part of variable
+            // length, and the library draws a line that wraps once more at each refresh.
             let draw = move |state: &ProgressState, output: &mut dyn Write| {
                 let _ =
                     output.write_str(&line(&name, &counts(state, unit), &lock(&note), columns()));
@@ -118,7 +118,8 @@ fn counts(state: &ProgressState, unit: Unit) -> String {
     }
 }
 
-/// One line of at most `columns` columns: the name is cut first, down to [`MIN_NAME`] columns, then the end.
+/// One line of at most `columns` columns: the name is cut first, down to [`MIN_NAME`] columns, then
+/// the end.
 fn line(name: &str, counts: &str, note: &str, columns: usize) -> String {
     let space = columns.saturating_sub(counts.width() + note.width() + 1).max(MIN_NAME);
     cut(&format!("{} {counts}{note}", cut(name, space)), columns)

@@ -1,8 +1,8 @@
 //! Waits for the node of this home to start, to take over a restore, or to end.
 
 use crate::failure::Failure;
-use levada_home::{Home, HomeError, Lock};
 use levada_client::control::{self, Request};
+use levada_home::{Home, HomeError, Lock};
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};

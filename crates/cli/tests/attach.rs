@@ -1,4 +1,5 @@
-//! The client's side of a session: exit codes, separate outputs, signals, closed outputs, terminals.
+//! The client's side of a session: exit codes, separate outputs, signals, closed outputs,
+//! terminals.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -120,7 +121,8 @@ impl OnTerminal {
         seen
     }
 
-    /// Whether the terminal edits lines itself (canonical mode), as it does before and after a session.
+    /// Whether the terminal edits lines itself (canonical mode), as it does before and after a
+    /// session.
     fn is_canonical(&self) -> bool {
         tcgetattr(&self.terminal).unwrap().local_modes.contains(LocalModes::ICANON)
     }

@@ -190,7 +190,8 @@ fn publish(home: &Home, object: &str) -> Ran {
     home.args(["catalogue", "publish", object, &descriptor, "--package", &package])
 }
 
-/// Asserts that the catalogue verifies, has the objects from before the backup, and does not have `later`.
+/// Asserts that the catalogue verifies, has the objects from before the backup, and does not have
+/// `later`.
 fn assert_catalogue(home: &Home, later: &str) {
     assert_eq!(home.json("catalogue verify")["findings"].as_array().unwrap().len(), 0);
     let versions = home.json("catalogue ls hyperty/One")["objects"].take();
@@ -235,7 +236,8 @@ fn a_backup_holds_the_catalogue_while_objects_are_published() {
     assert!([scene.home.path(), &catalogue].iter().all(|folder| left_behind(folder).is_empty()));
     drop(node);
 
-    // Without a node, into a home with another catalogue, to the folder that the configuration names.
+    // Without a node, into a home with another catalogue, to the folder that the configuration
+    // names.
     let config = "[catalogue]\nfolder = '/CATALOGUE'\n";
     let place = scene.folder.path().join("elsewhere");
     let config = config.replace("/CATALOGUE", &place.display().to_string());

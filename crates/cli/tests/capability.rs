@@ -1,11 +1,13 @@
-//! Requests to an entity for a capability, through the service `capability`: four identities, real processes.
+//! Requests to an entity for a capability, through the service `capability`: four identities, real
+//! processes.
 
 use std::process::{Child, Stdio};
 
 use crate::support::entity::{Approver, Person};
 use crate::support::{Home, Node, Ran, eventually};
 
-/// Four homes: the hub with the service, the well with the program, the entity Eve, and the requester Alice.
+/// Four homes: the hub with the service, the well with the program, the entity Eve, and the
+/// requester Alice.
 struct Homes {
     hub: Home,
     well: Home,

@@ -1,5 +1,5 @@
-//! A node as process 1 of a container, as an unprivileged user, and behind an advertised name in a network namespace. The
-//! first and the last test need root.
+//! A node as process 1 of a container, as an unprivileged user, and behind an advertised name in a
+//! network namespace. The first and the last test need root.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Home, Ran, eventually, signal};
 use levada_capability::Invitation;
-use levada_home::known::Known;
 use levada_core::UnixTime;
+use levada_home::known::Known;
 
 const UP: [&str; 7] = ["up", "--name", "well", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
 /// An unprivileged user, which every Linux has.
@@ -73,7 +73,8 @@ fn as_process_1_it_reaps_orphans_and_ends_on_sigterm() {
     home.run("status").fails(120, "levada up");
 }
 
-/// A home of [`USER`], with a copy of the program: the folder of the build may be unreadable to that user.
+/// A home of [`USER`], with a copy of the program: the folder of the build may be unreadable to
+/// that user.
 struct Unprivileged {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -83,8 +84,8 @@ impl Unprivileged {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("levada");
-        // By another process: a fork of another test would have a copy that is open for writing here, and a
-        // program that is open for writing cannot be started (ETXTBSY).
+        // By another process: a fork of another test would have a copy that is open for writing
+        // here, and a program that is open for writing cannot be started (ETXTBSY).
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_levada")).arg(&program).status();
         assert!(copied.unwrap().success());
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -140,7 +141,8 @@ fn a_node_is_reached_at_its_advertised_address() {
         return;
     }
     let guest = Home::new();
-    // The name has four addresses, of which one leads to the node. The others are loopback, unroutable, and unused.
+    // The name has four addresses, of which one leads to the node. The others are loopback,
+    // unroutable, and unused.
     let hosts = home.path().join("hosts");
     let addresses = ["127.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.1"];
     fs::write(&hosts, addresses.map(|one| format!("{one} box.example\n")).concat()).unwrap();

@@ -1,4 +1,5 @@
-//! HTTP through middleboxes, with real processes: curl, `levada http`, two middleboxes, a node, and a web server.
+//! HTTP through middleboxes, with real processes: curl, `levada http`, two middleboxes, a node, and
+//! a web server.
 
 #[cfg(feature = "browser-tests")]
 mod browser;

@@ -1,5 +1,6 @@
-//! A node that is killed at any time loses no acknowledged grant, and nothing that was revoked or used up becomes valid
-//! again. A proxy between client and node reports when the first bytes of an operation have passed.
+//! A node that is killed at any time loses no acknowledged grant, and nothing that was revoked or
+//! used up becomes valid again. A proxy between client and node reports when the first bytes of an
+//! operation have passed.
 
 use std::net::SocketAddr;
 use std::process::{Child, Stdio};
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use crate::support::{Home, STEP_TIMEOUT, in_full, own_loopback};
 use levada_capability::Capability;
-use levada_home::Home as ClientHome;
 use levada_client::{Client, ClientError, RequestSpec, Target};
+use levada_home::Home as ClientHome;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -29,8 +30,8 @@ struct Entry {
     revoking: bool,
 }
 
-/// Forwards to the node, and signals when the next bytes towards it have passed. While `hold` is set, answers of the node
-/// are dropped.
+/// Forwards to the node, and signals when the next bytes towards it have passed. While `hold` is
+/// set, answers of the node are dropped.
 struct Proxy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
@@ -235,8 +236,8 @@ async fn a_killed_node_keeps_all_acknowledged_changes() {
         for _ in 0..scene.below(4) {
             assert!(scene.act().await, "an operation failed while the node was up");
         }
-        // The kill comes at any time around the commit. In three of four rounds the answer is dropped, so that the
-        // operation is unacknowledged whenever the kill comes.
+        // The kill comes at any time around the commit. In three of four rounds the answer is
+        // dropped, so that the operation is unacknowledged whenever the kill comes.
         let delay = Duration::from_micros(scene.below(3000));
         let held = scene.below(4) > 0;
         let armed = scene.proxy.armed.clone();

@@ -24,8 +24,8 @@ while data := connection.recv(65536):
     connection.sendall(data)
 ";
 
-/// Exchanges messages until its input ends, a thousand at a time, and prints a line after the first thousand. Then it says how many bytes
-/// it has sent.
+/// Exchanges messages until its input ends, a thousand at a time, and prints a line after the first
+/// thousand. Then it says how many bytes it has sent.
 const CLIENT: &str = "
 import select, socket, sys
 connection = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -51,8 +51,8 @@ pub fn library() -> &'static Path {
         let folder = Path::new(env!("CARGO_BIN_EXE_levada")).parent().unwrap();
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         build.args(["build", "--quiet", "--locked", "--package", "levada-preload", "--lib"]);
-        if folder.ends_with("release") {
-            build.arg("--release");
+        if let Some(profile) = ["release", "dist"].into_iter().find(|name| folder.ends_with(name)) {
+            build.args(["--profile", profile]);
         }
         build.arg("--target-dir").arg(folder.parent().unwrap());
         assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
@@ -242,7 +242,8 @@ fn the_exit_code_is_that_of_the_program() {
     monitor.run(&["fast"]).fails(2, "PROGRAM");
 }
 
-/// Runs a command on a terminal of seven lines until it has drawn its screen twice, then presses Ctrl-C, and prints what was drawn.
+/// Runs a command on a terminal of seven lines until it has drawn its screen twice, then presses
+/// Ctrl-C, and prints what was drawn.
 const TERMINAL: &str = "
 import fcntl, os, pty, struct, sys, termios
 process, terminal = pty.fork()

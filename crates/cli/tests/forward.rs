@@ -1,4 +1,5 @@
-//! `levada forward` between real processes: TCP, UDP, Unix sockets, SOCKS, ends of connections, and rights.
+//! `levada forward` between real processes: TCP, UDP, Unix sockets, SOCKS, ends of connections, and
+//! rights.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -325,7 +326,8 @@ async fn the_node_checks_every_connection_against_the_capability() {
     let (running, streams) = client.connect_with_streams(&capability).await.unwrap();
     assert_eq!(ask(&streams, &elsewhere).await, Ok(Err(Cause::NotAllowed)));
     assert_eq!(ask(&streams, &target).await, Ok(Ok(())));
-    // The node accepts no streams for an unknown start, for a start on another connection, or for a service without streams.
+    // The node accepts no streams for an unknown start, for a start on another connection, or for a
+    // service without streams.
     let unknown = Err(StreamError::Reset(Reason::Unknown as u64));
     let (none, _) = Streams::new(running.connection.clone(), u64::MAX, 1);
     assert_eq!(ask(&none, &target).await, unknown);
@@ -362,7 +364,8 @@ fn only_authorised_identities_can_end_a_forward() {
         let forward = bob.forward(&[&bobs]);
         let mut program = forward.connect();
         let mut served = accept(&listener);
-        // Neither the holder of the right to execute, nor the holder of a later link for the first link.
+        // Neither the holder of the right to execute, nor the holder of a later link for the first
+        // link.
         bob.args(["terminate", &bobs]).denied("lacks the right");
         bob.args([verb, &root]).denied("bound to another identity");
         served.write_all(b"on").unwrap();

@@ -1,4 +1,5 @@
-//! Many connections over one session of `levada forward`: all bytes arrive, and no connection blocks another.
+//! Many connections over one session of `levada forward`: all bytes arrive, and no connection
+//! blocks another.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,7 +14,8 @@ use levada_core::sha256;
 const CONNECTIONS: u64 = 100;
 const LENGTH: usize = 1 << 20;
 
-/// What the target received on one connection: its number, the digest of its bytes, and whether it ended without a reset.
+/// What the target received on one connection: its number, the digest of its bytes, and whether it
+/// ended without a reset.
 type Seen = (u64, [u8; 32], bool);
 
 /// Receives a number and 1 MiB, and sends another 1 MiB.
@@ -140,7 +142,8 @@ fn unread_connections_block_no_others_and_use_bounded_memory() {
     drop(stalled);
 }
 
-/// Up to 150 connections at a time, through a session of at most `streams` and a service of at most `connections`.
+/// Up to 150 connections at a time, through a session of at most `streams` and a service of at most
+/// `connections`.
 #[test]
 fn connections_beyond_the_limit_wait_and_are_served() {
     let _alone = exclusive();

@@ -22,7 +22,8 @@ fn stdio_forwards_one_connection() {
     let (gone, refuses) = support::forward::listener();
     drop(gone);
     let _node = home.up_forwarding(&[&target, &refuses]);
-    // The first connection is echoed after its end. The second gets more than any buffer holds. The third is reset.
+    // The first connection is echoed after its end. The second gets more than any buffer holds. The
+    // third is reset.
     let large = noise(3, 3_000_000);
     let serving = std::thread::spawn(move || {
         let mut first = accept(&listener);

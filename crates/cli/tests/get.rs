@@ -338,7 +338,8 @@ fn a_download_goes_on_once_a_full_disk_has_space() {
     assert_same(&well.film, &target);
     fs::remove_file(&target).unwrap();
 
-    // A folder does not need twice its size; when its name is taken meanwhile, or the disk is full, nothing is fetched again.
+    // A folder does not need twice its size; when its name is taken meanwhile, or the disk is full,
+    // nothing is fetched again.
     let photos = well.home.path().join("photos");
     fs::create_dir_all(photos.join("a")).unwrap();
     (0..8).for_each(|n| fs::write(photos.join(format!("a/{n}")), noise(n, 900_000)).unwrap());

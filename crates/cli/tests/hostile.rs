@@ -1,4 +1,5 @@
-//! Attacks before and during the handshake: half-open connections, garbage, altered bytes, wrong invitations.
+//! Attacks before and during the handshake: half-open connections, garbage, altered bytes, wrong
+//! invitations.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -33,8 +34,8 @@ fn open_files(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
 }
 
-/// The node may open 1024 files. The attacker holds a thousand connections with unfinished handshakes, from the client's
-/// own address, and reopens each one that the node closes.
+/// The node may open 1024 files. The attacker holds a thousand connections with unfinished
+/// handshakes, from the client's own address, and reopens each one that the node closes.
 #[test]
 fn a_client_connects_within_two_seconds_beside_a_thousand_half_open_connections() {
     let _alone = exclusive();
@@ -76,7 +77,8 @@ fn a_client_connects_within_two_seconds_beside_a_thousand_half_open_connections(
     child.wait().unwrap();
 }
 
-/// Keeps `count` connections open, each after half a ClientHello. A closed one is reopened within about 50 ms.
+/// Keeps `count` connections open, each after half a ClientHello. A closed one is reopened within
+/// about 50 ms.
 fn hold_half_open(count: usize, address: &str, stop: &AtomicBool, held: &AtomicUsize) {
     let connect = || -> Option<TcpStream> {
         let mut stream = TcpStream::connect(address).ok()?;
@@ -121,8 +123,8 @@ fn garbage_instead_of_a_handshake_is_rejected() {
     assert!(peak_memory(node.process()) < 64 * 1024, "{} KiB", peak_memory(node.process()));
 }
 
-/// A proxy flips one bit at each position of a connection. The client reports an error, never a wrong answer, and the node
-/// keeps serving.
+/// A proxy flips one bit at each position of a connection. The client reports an error, never a
+/// wrong answer, and the node keeps serving.
 #[test]
 fn a_flipped_bit_at_any_byte_is_detected() {
     let home = Home::new();
@@ -152,7 +154,8 @@ fn conversation_length(home: &Home, identity: &str, address: &str) -> [usize; 2]
     lengths
 }
 
-/// Runs `clock` through a proxy that flips the lowest bit of one byte: the result, and the bytes in each direction.
+/// Runs `clock` through a proxy that flips the lowest bit of one byte: the result, and the bytes in
+/// each direction.
 fn through_proxy(
     home: &Home,
     identity: &str,

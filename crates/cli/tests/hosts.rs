@@ -1,4 +1,5 @@
-//! Hosts on one Ethernet, each in a network namespace, without any server; one of them may be hostile.
+//! Hosts on one Ethernet, each in a network namespace, without any server; one of them may be
+//! hostile.
 
 mod hostile;
 mod middleboxes;
@@ -173,7 +174,8 @@ fn a_hostile_neighbour_neither_delays_nor_identifies_a_client() {
     well.home.run("stop").ok();
     assert!(node.0.wait().unwrap().success());
 
-    // A client that looks for the key now dials the attacker, which announces that key, and does not identify itself.
+    // A client that looks for the key now dials the attacker, which announces that key, and does
+    // not identify itself.
     eventually("alice dials the attacker", || {
         alice.run("query well").fails(122, "unreachable");
         hostile.received.lock().unwrap().iter().any(|first| !first.is_empty())
@@ -190,7 +192,8 @@ fn a_hostile_neighbour_neither_delays_nor_identifies_a_client() {
     assert!(calls.is_empty(), "dialled by {calls:?}");
     let alice: Identity = alice.identity().parse().unwrap();
     for first in received.iter().filter(|first| first.len() > 5) {
-        // One handshake record, which begins with a ClientHello (RFC 8446 sections 5.1 and 4), and nothing after it.
+        // One handshake record, which begins with a ClientHello (RFC 8446 sections 5.1 and 4), and
+        // nothing after it.
         assert_eq!((first[0], first[5]), (22, 1));
         assert!(first.len() - 5 <= usize::from(u16::from_be_bytes([first[3], first[4]])));
         assert!(!first.windows(32).any(|bytes| bytes == alice.as_bytes()));

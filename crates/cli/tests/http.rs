@@ -143,7 +143,8 @@ fn stream(parties: &Parties, http: &Started) {
     parties.origin.take();
 }
 
-/// A response that breaks off never looks complete, and one that is left stops at the origin. Other requests are not affected.
+/// A response that breaks off never looks complete, and one that is left stops at the origin. Other
+/// requests are not affected.
 fn break_off(parties: &Parties, http: &Started) {
     let host = host_port(&http.address);
     let mut client = RawClient::new(&http.address);

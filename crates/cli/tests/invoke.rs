@@ -10,7 +10,8 @@ use levada_core::{decode_text, encode_text};
 
 const SHELL: &str = "name = 'sh'\ntype = 'exec'\n[[command]]\nprogram = 'sh'\nargs = '[\\s\\S]*'\n";
 
-/// Three homes: the well with the program, the hub that starts it (the invoker), and the client Alice.
+/// Three homes: the well with the program, the hub that starts it (the invoker), and the client
+/// Alice.
 struct Homes {
     well: Home,
     hub: Home,

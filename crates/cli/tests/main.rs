@@ -1,7 +1,7 @@
 //! The tests of the `levada` binary: real processes, on loopback unless the module says otherwise.
 //!
-//! All modules are one program, so tests of different modules run at the same time. `support/schedule.rs` keeps
-//! apart those that would disturb each other.
+//! All modules are one program, so tests of different modules run at the same time.
+//! `support/schedule.rs` keeps apart those that would disturb each other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A failed step fails the test.
 

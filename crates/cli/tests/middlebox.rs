@@ -1,5 +1,5 @@
-//! What `levada middlebox` does with responses, with real processes: curl, `levada http`, middleboxes, a node, and a web server that counts
-//! what it is asked.
+//! What `levada middlebox` does with responses, with real processes: curl, `levada http`,
+//! middleboxes, a node, and a web server that counts what it is asked.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -10,8 +10,9 @@ use crate::support::{Home, Node, STEP_TIMEOUT, eventually};
 /// All rights.
 const ALL: &str = "request-head=rw,request-body=rw,response-head=rw,response-body=rw";
 
-/// A web server. Each parameter of a query is a field of the response, except `size`, the length of its body. The body begins with how often this
-/// very target was asked for. `/count?TARGET` is that number; `/stream` sends its second part after `/release` was asked for.
+/// A web server. Each parameter of a query is a field of the response, except `size`, the length of
+/// its body. The body begins with how often this very target was asked for. `/count?TARGET` is that
+/// number; `/stream` sends its second part after `/release` was asked for.
 const ORIGIN: &str = r#"
 import collections, http.server, threading, urllib.parse
 counts = collections.Counter()
@@ -96,7 +97,8 @@ fn definition(node: &Home, name: &str, options: &str, origin: &Origin, hops: &[&
     format!("--service {}", file.to_str().unwrap())
 }
 
-/// `levada http` to a service through middleboxes with all rights, or with those that an address names.
+/// `levada http` to a service through middleboxes with all rights, or with those that an address
+/// names.
 fn through(client: &Home, node: &Home, running: &Node<'_>, name: &str, vias: &[&str]) -> Service {
     let mut args = vec!["http".to_owned()];
     for via in vias {
@@ -176,7 +178,8 @@ fn a_cache_answers_what_may_be_shared_and_nothing_else() {
     let absent = fetch(&alice, "/a", &["--include", "--header", "Cache-Control: only-if-cached"]);
     assert!(absent.starts_with("HTTP/1.1 504"), "{absent}");
 
-    // The answers of another service are not those of this one, and those of a third are for no one else.
+    // The answers of another service are not those of this one, and those of a third are for no one
+    // else.
     let wiki = open(&clients[0], "wiki");
     assert!(fetch(&wiki, &page, &[]).starts_with("answer 2\n"));
     assert!(fetch(&wiki, &page, &[]).starts_with("answer 2\n"));

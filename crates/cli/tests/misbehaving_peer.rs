@@ -1,5 +1,6 @@
-//! Peers that complete the handshake and then violate the protocol. The node answers with an error or closes the
-//! connection; it does not panic, does not grow, keeps no state of them, and keeps serving.
+//! Peers that complete the handshake and then violate the protocol. The node answers with an error
+//! or closes the connection; it does not panic, does not grow, keeps no state of them, and keeps
+//! serving.
 
 mod memory;
 mod peer;
@@ -195,7 +196,8 @@ fn an_undecodable_operation_is_answered() {
     victim.assert_recovered("no operations");
 }
 
-/// Floods of frames that are valid one by one. The node serves each peer to the end, or closes its connection.
+/// Floods of frames that are valid one by one. The node serves each peer to the end, or closes its
+/// connection.
 #[test]
 fn floods_neither_exhaust_memory_nor_stop_the_node() {
     let home = Home::new();
@@ -255,7 +257,8 @@ fn a_flood_of_tiny_records_is_served() {
     victim.assert_recovered("tiny records");
 }
 
-/// An authorised peer that sends thousands of operations, one after the other, is served every time.
+/// An authorised peer that sends thousands of operations, one after the other, is served every
+/// time.
 #[test]
 fn thousands_of_sequential_operations_are_served() {
     let home = Home::new();
@@ -279,8 +282,8 @@ fn own_key(home: &Home) -> SecretKey {
     levada_home::Home::at(home.path()).unwrap().key().unwrap()
 }
 
-/// An unauthorised peer exceeds the rate of its source: its operations are delayed or refused, the log stays short, and
-/// an authorised user at the same address is served.
+/// An unauthorised peer exceeds the rate of its source: its operations are delayed or refused, the
+/// log stays short, and an authorised user at the same address is served.
 #[test]
 fn operations_of_unauthorised_peers_are_rate_limited() {
     let home = Home::new();
@@ -288,8 +291,8 @@ fn operations_of_unauthorised_peers_are_rate_limited() {
     let victim = Victim::up(&home);
     let query = wire::Query { service: "clock".into() };
     let query = wire::encode(&wire::Operation::from(wire::operation::Operation::Query(query)));
-    // The node takes eight operations of each connection at a time, and serves one per second. Within the 10 s that an
-    // operation may wait, it cannot serve all of them.
+    // The node takes eight operations of each connection at a time, and serves one per second.
+    // Within the 10 s that an operation may wait, it cannot serve all of them.
     let mut peers = [victim.open(), victim.open()];
     for peer in &mut peers {
         let queries = (0..20)
@@ -305,7 +308,8 @@ fn operations_of_unauthorised_peers_are_rate_limited() {
     victim.assert_recovered("many operations without a right");
 }
 
-/// More sources than permitted connections: each new connection evicts the oldest one, and has time to prove a right.
+/// More sources than permitted connections: each new connection evicts the oldest one, and has time
+/// to prove a right.
 #[test]
 fn the_oldest_unauthorised_connection_is_evicted() {
     const CONNECTIONS: usize = 3;
@@ -319,7 +323,8 @@ fn the_oldest_unauthorised_connection_is_evicted() {
     for number in 1..=12 {
         let source = Ipv4Addr::new(127, 0, 3, number);
         let mut peer = Peer::open_from(source, &victim.address, &victim.attacker);
-        // Handshakes run side by side; an answer shows that this connection has its place before the next one comes.
+        // Handshakes run side by side; an answer shows that this connection has its place before
+        // the next one comes.
         peer.send(&[operation(1, &query), data(1, FIN, b"")].concat()).unwrap();
         assert!(peer.receives(b"clock"), "connection {number}");
         peers.push_back(peer);

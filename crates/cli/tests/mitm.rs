@@ -1,5 +1,5 @@
-//! A hostile mediator: a service `capability` that alters, swaps, withholds and replays the messages between a real
-//! `levada ask`, a real `levada approve` and a real node.
+//! A hostile mediator: a service `capability` that alters, swaps, withholds and replays the
+//! messages between a real `levada ask`, a real `levada approve` and a real node.
 
 mod hostile_node;
 mod node;
@@ -204,7 +204,8 @@ async fn altered_and_replayed_questions_are_ignored() {
     let reply = scene.reply(alice.question.clone()).await;
     scene.pass(alice.question.clone()).await;
     eventually("the question is refused", || scene.approver.log().contains("asked before"));
-    // Any requester could repeat its own question through an honest mediator: that does not end the registration.
+    // Any requester could repeat its own question through an honest mediator: that does not end the
+    // registration.
     for _ in 0..120 {
         scene.pass(alice.question.clone()).await;
     }

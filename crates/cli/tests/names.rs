@@ -1,5 +1,5 @@
-//! Names: nodes are found by multicast DNS on loopback, confirmed once, pinned, renamed, forgotten, and not confused with
-//! other nodes.
+//! Names: nodes are found by multicast DNS on loopback, confirmed once, pinned, renamed, forgotten,
+//! and not confused with other nodes.
 
 mod join;
 
@@ -69,7 +69,8 @@ fn nodes_are_found_used_by_name_renamed_and_forgotten() {
     assert_eq!(entry["addresses"], serde_json::json!([address]));
     assert_eq!(entry["services"], Value::Null, "a new node is not asked");
 
-    // Without a terminal the name is refused. The error shows the key to compare, and the option that accepts it.
+    // Without a terminal the name is refused. The error shows the key to compare, and the option
+    // that accepts it.
     let refused = until_found(|| guest.run(&format!("query {one}")));
     assert!(refused.stderr.contains("--accept-new") && refused.stderr.contains(&address));
     refused.denied(&identity);
@@ -305,7 +306,8 @@ fn announcing_can_be_switched_off() {
     for home in [&first, &second] {
         assert_eq!(guest.sees(&home.identity()), Value::Null);
     }
-    // `doctor` reports the missing announcement, and suggests a reason, unless the configuration disables it.
+    // `doctor` reports the missing announcement, and suggests a reason, unless the configuration
+    // disables it.
     let unannounced = diagnosis(&first);
     assert_eq!(unannounced["state"], "note");
     assert!(

@@ -272,8 +272,8 @@ fn of_two_nodes_on_one_machine_one_gets_the_default_port() {
     shell.wait().unwrap();
 }
 
-/// Runs this test again, in a process and a mount namespace where `folder` is a small file system of its own; false if
-/// this machine gives none.
+/// Runs this test again, in a process and a mount namespace where `folder` is a small file system
+/// of its own; false if this machine gives none.
 pub fn on_a_disk_of_its_own(folder: &Path, options: &str) -> bool {
     let script = format!("mount -t tmpfs -o {options} none \"$1\" && shift && exec \"$@\"");
     let as_root: &[&str] = &["--mount"];

@@ -1,4 +1,5 @@
-//! PostgreSQL behind `levada forward`, and with fast sockets, with `LEVADA_TEST_FULL` (`scripts/test --all` installs it).
+//! PostgreSQL behind `levada forward`, and with fast sockets, with `LEVADA_TEST_FULL`
+//! (`scripts/test --all` installs it).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -238,7 +239,8 @@ fn pgbench_works_over_fast_sockets() {
             eprintln!("{mode:?}, {transactions} transactions: {share} of all bytes through rings");
             share
         };
-        // What goes by TCP before the upgrade depends on what else this machine does, not on how many transactions follow.
+        // What goes by TCP before the upgrade depends on what else this machine does, not on how
+        // many transactions follow.
         let mut counts = [1, 3, 9, 27].map(|factor| transactions * factor).into_iter();
         assert!(counts.any(|transactions| share_of(transactions) >= LEAST));
     }

@@ -1,8 +1,8 @@
 //! Policy on resumed connections: an old session ticket gives no more rights than a full handshake.
 
 use crate::support::{Home, Node, eventually};
-use levada_home::Home as Folder;
 use levada_client::{Client, ClientError, RequestSpec, Target};
+use levada_home::Home as Folder;
 
 /// A guest of a node, with and without session tickets.
 struct Guest<'a> {
@@ -30,8 +30,9 @@ impl Guest<'_> {
         tokio::task::block_in_place(|| eventually("the policy is reloaded", || read() > before));
     }
 
-    /// Opens a new connection: whether it was resumed, and what it permits. The node counts resumptions; a client that is
-    /// refused may see the refusal before its own connection is established.
+    /// Opens a new connection: whether it was resumed, and what it permits. The node counts
+    /// resumptions; a client that is refused may see the refusal before its own connection is
+    /// established.
     async fn check(
         &self,
         client: &Client,

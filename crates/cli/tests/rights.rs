@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crate::support::{self, Home, eventually};
 use levada_capability::{Capability, Invitation};
-use levada_home::known::Known;
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::UnixTime;
+use levada_home::known::Known;
 
 /// The homes of a node, of a guest (Alice), and of a third identity (Bob).
 struct Scene {
@@ -475,7 +475,8 @@ fn a_second_run_requests_and_starts_in_one_operation() {
     assert_eq!((count("request"), count("connect"), count("start")), (1, 1, 1));
     scene.alice.run("run well/exec -- cat /etc/passwd").denied("takes at most 0");
     scene.bob.args(["run", &format!("{}/clock", node.at())]).denied("may not request");
-    // A framing other than that of the shared connection needs a dedicated connection, and two operations.
+    // A framing other than that of the shared connection needs a dedicated connection, and two
+    // operations.
     scene.alice.run("run well/padded").ok();
     assert_eq!((count("request"), count("connect"), count("start")), (2, 2, 1));
     let sessions = scene.node.json("sessions")["sessions"].as_array().unwrap().len();
@@ -544,7 +545,8 @@ fn loopback_addresses_of_another_machine_are_not_dialled() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let port = listener.local_addr().unwrap().port();
-    // An address marked by another machine, one pinned by an older version, and a name that resolves to loopback.
+    // An address marked by another machine, one pinned by an older version, and a name that
+    // resolves to loopback.
     let foreign = format!("{address}@0123456789abcdef0123");
     pin(&home, "box", &elsewhere, &[foreign, address.clone(), format!("localhost:{port}")]);
     home.run("run box/echo").fails(122, "unreachable");

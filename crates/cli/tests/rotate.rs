@@ -1,4 +1,5 @@
-//! `levada id rotate`: peers follow the succession, rights of the old key end, and the old key is refused.
+//! `levada id rotate`: peers follow the succession, rights of the old key end, and the old key is
+//! refused.
 
 use std::process::Stdio;
 

@@ -1,5 +1,5 @@
-//! `show` and `input` between X servers: windows, keys and pointer arrive, survive lost connections, and leave no process
-//! or pressed key behind.
+//! `show` and `input` between X servers: windows, keys and pointer arrive, survive lost
+//! connections, and leave no process or pressed key behind.
 //!
 //! The tests need xpra, Xvfb, xterm, xdotool and barrier, which `scripts/test --all` installs.
 

@@ -1,4 +1,5 @@
-//! The service `exec`: input, output and environment of programs, and the end of all their processes.
+//! The service `exec`: input, output and environment of programs, and the end of all their
+//! processes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -29,7 +30,8 @@ fn in_shell<'a>(options: &[&'a str], text: &'a str) -> Vec<&'a str> {
     [&["run", "well/sh"], options, &["--", "sh", "-c", text]].concat()
 }
 
-/// Starts a client and waits for the first line of its program: the client, its output, and the line.
+/// Starts a client and waits for the first line of its program: the client, its output, and the
+/// line.
 fn started(home: &Home, options: &[&str], text: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut command = home.command(in_shell(options, text));
     let mut client = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

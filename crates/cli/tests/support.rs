@@ -295,7 +295,8 @@ impl Drop for Node<'_> {
     }
 }
 
-/// An address of loopback that no other test uses, so that a port stays free there between two runs.
+/// An address of loopback that no other test uses, so that a port stays free there between two
+/// runs.
 pub fn own_loopback() -> String {
     static LAST: AtomicU32 = AtomicU32::new(1);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -329,8 +330,8 @@ pub fn peak_memory(process: u32) -> u64 {
     memory(process, "VmHWM:")
 }
 
-/// Kills a process after [`STEP_TIMEOUT`], so that a test that reads what it prints ends. Dropped before the process is
-/// waited for: its number may then belong to another process.
+/// Kills a process after [`STEP_TIMEOUT`], so that a test that reads what it prints ends. Dropped
+/// before the process is waited for: its number may then belong to another process.
 pub struct Watchdog {
     _done: Sender<()>,
 }
@@ -376,8 +377,8 @@ pub fn comes(mut holds: impl FnMut() -> bool) -> bool {
     true
 }
 
-/// Runs a command until it finds the announced node: on a machine under load, an answer of multicast DNS may arrive
-/// after the command has stopped waiting.
+/// Runs a command until it finds the announced node: on a machine under load, an answer of
+/// multicast DNS may arrive after the command has stopped waiting.
 #[track_caller]
 pub fn until_found(mut run: impl FnMut() -> Ran) -> Ran {
     let mut last = None;

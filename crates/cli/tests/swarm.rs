@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use crate::get::{Fixed, Getting, assert_same};
 use crate::support::{Home, eventually, exit_code, own_loopback, signal};
 
-/// The command, without the capabilities by which root reads files that its permissions do not allow it to read.
+/// The command, without the capabilities by which root reads files that its permissions do not
+/// allow it to read.
 fn without_overrides(command: &Command) -> Command {
     let mut bounded = Command::new("setpriv");
     bounded.arg("--bounding-set=-dac_override,-dac_read_search");
@@ -176,7 +177,8 @@ fn a_running_transfer_ends_with_its_ticket_and_with_its_share() {
     assert!(last["from_node"].is_u64() && last["top_peers"].is_object(), "{last}");
 }
 
-/// A node that accepts two connections serves three peers, and a fourth is one too many for the shares.
+/// A node that accepts two connections serves three peers, and a fourth is one too many for the
+/// shares.
 #[test]
 fn peers_of_shares_have_a_limit_of_their_own() {
     let well = Fixed::new(6_000_000);

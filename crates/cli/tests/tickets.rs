@@ -25,7 +25,8 @@ fn in_an_hour() -> UnixTime {
     SystemClock.now().after(Duration::from_secs(3600))
 }
 
-/// Stores a share and its tickets in the home of a node that does not run, each for `peers` of its terms.
+/// Stores a share and its tickets in the home of a node that does not run, each for `peers` of its
+/// terms.
 fn issue(home: &Home, all: &[(u32, UnixTime, Option<Identity>)]) -> Vec<Issued> {
     let store = Store::open(&home.path().join("node.db")).unwrap();
     let now = SystemClock.now();
@@ -111,7 +112,8 @@ fn a_ticket_says_why_it_is_refused() {
     exchange(&bob, &issued[1].at(&node)).unwrap();
 }
 
-/// Behind one address: an exchange is no guess while it runs, and a right ticket takes back no wrong one.
+/// Behind one address: an exchange is no guess while it runs, and a right ticket takes back no
+/// wrong one.
 #[test]
 fn many_exchanges_at_once_are_all_served() {
     let home = Home::new();
@@ -142,7 +144,8 @@ fn many_exchanges_at_once_are_all_served() {
     }
 }
 
-/// A node with a share and one without answer the same, and a guess counts as that of an invitation.
+/// A node with a share and one without answer the same, and a guess counts as that of an
+/// invitation.
 #[test]
 fn an_unknown_ticket_learns_nothing() {
     let [with, without, alice] = [Home::new(), Home::new(), Home::new()];

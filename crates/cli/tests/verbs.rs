@@ -1,4 +1,5 @@
-//! Properties of every verb: exit codes, `--json`, closed outputs, logs, and databases of newer versions.
+//! Properties of every verb: exit codes, `--json`, closed outputs, logs, and databases of newer
+//! versions.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

@@ -1,5 +1,6 @@
-//! Wireshark decrypts connections with the key log of a test build: both directions, before and after a key update, and on
-//! a resumed connection. This checks the records against an independent implementation.
+//! Wireshark decrypts connections with the key log of a test build: both directions, before and
+//! after a key update, and on a resumed connection. This checks the records against an independent
+//! implementation.
 //!
 //! Capturing needs root or the capability CAP_NET_RAW.
 
@@ -54,7 +55,8 @@ impl Capture {
             .args(args)
             .output()
             .unwrap();
-        // tshark may report an error, because the last packet of the growing file may be incomplete.
+        // tshark may report an error, because the last packet of the growing file may be
+        // incomplete.
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 

@@ -1,10 +1,13 @@
-//! The words of this repository: no tracked text has a term that was replaced by the field's own (ARCHITECTURE.md,
-//! "Terms"), except where [`EXCEPTIONS`] says so. An exception that is no longer needed fails the test.
+//! The words of this repository: no tracked text has a term that was replaced by the field's own
+//! (ARCHITECTURE.md, "Terms"), except where [`EXCEPTIONS`] says so. An exception that is no longer
+//! needed fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+mod prose;
 
 use crate::support::shared;
 

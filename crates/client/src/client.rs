@@ -1,5 +1,5 @@
-//! The client: queries, requests, connects, terminates, revokes and joins at other nodes, with the identity of this
-//! home. It needs no running node on this machine.
+//! The client: queries, requests, connects, terminates, revokes and joins at other nodes, with the
+//! identity of this home. It needs no running node on this machine.
 
 mod dial;
 mod error;
@@ -25,9 +25,9 @@ use levada_core::{Clock, Framing, Identity, Params, SecretKey, SystemClock, Unix
 use levada_session::{Connection, Stream};
 use tokio::task::spawn_blocking;
 
+use levada_capability::SessionId;
 use levada_home::Home;
 use levada_home::known::Known;
-use levada_capability::SessionId;
 
 pub use dial::Over;
 pub use error::ClientError;
@@ -122,14 +122,14 @@ impl Client {
         &self.known
     }
 
-    /// Whether only this client uses known.db: no work of [`Self::with_known`] runs, and [`Self::unshared`] clients are
-    /// dropped.
+    /// Whether only this client uses known.db: no work of [`Self::with_known`] runs, and
+    /// [`Self::unshared`] clients are dropped.
     pub fn is_idle(&self) -> bool {
         Arc::strong_count(&self.known) == 1
     }
 
-    /// Runs `work` on known.db in the blocking pool, because it waits for the disk, and up to 5 s for the lock of another
-    /// process. `work` completes even if this future is dropped.
+    /// Runs `work` on known.db in the blocking pool, because it waits for the disk, and up to 5 s
+    /// for the lock of another process. `work` completes even if this future is dropped.
     ///
     /// # Errors
     /// The error of `work`; [`ClientError::Local`] if it panicked or the runtime is shutting down.

@@ -1,5 +1,5 @@
-//! The control socket, through which the command line controls the node of its home. The client sends a request and the node
-//! replies, each one line with a JSON object.
+//! The control socket, through which the command line controls the node of its home. The client
+//! sends a request and the node replies, each one line with a JSON object.
 
 mod paths;
 mod provide;
@@ -67,7 +67,8 @@ pub enum Request {
     Share(ShareRequest),
     /// List the shares with their tickets.
     Shares,
-    /// Provide a package of a catalogue to others, if the configuration allows it. `provided` in the reply says whether it does.
+    /// Provide a package of a catalogue to others, if the configuration allows it. `provided` in
+    /// the reply says whether it does.
     Provide(ProvideRequest),
     /// Stop a share: its tickets and the sessions that they gave are revoked.
     StopShare {
@@ -84,8 +85,8 @@ pub enum Request {
         /// The path of the file.
         to: PathBuf,
     },
-    /// Write a consistent copy of the node's catalogue into an empty folder. `kept` in the reply is false if the node has no
-    /// catalogue.
+    /// Write a consistent copy of the node's catalogue into an empty folder. `kept` in the reply is
+    /// false if the node has no catalogue.
     BackUpCatalogue {
         /// The folder.
         to: PathBuf,
@@ -97,7 +98,8 @@ pub enum Request {
     },
     /// Rotate the node's key. All sessions of the old key end.
     Rotate {
-        /// The ids of sessions at other nodes that the old key requested for other identities, and that continue.
+        /// The ids of sessions at other nodes that the old key requested for other identities, and
+        /// that continue.
         #[serde(default)]
         keep: Vec<String>,
     },
@@ -105,8 +107,8 @@ pub enum Request {
     Integrity,
     /// Accept the system clock although it has jumped.
     AcceptClock,
-    /// Open the node's catalogue as its owner. After the reply, the socket carries the messages of the service `catalogue`, each
-    /// prefixed with its length.
+    /// Open the node's catalogue as its owner. After the reply, the socket carries the messages of
+    /// the service `catalogue`, each prefixed with its length.
     Catalogue,
 }
 
@@ -182,7 +184,8 @@ pub struct Held {
     _write: OwnedWriteHalf,
 }
 
-/// Opens the catalogue of the node of `home`: the halves of a socket for the messages of the service `catalogue`.
+/// Opens the catalogue of the node of `home`: the halves of a socket for the messages of the
+/// service `catalogue`.
 ///
 /// # Errors
 /// As for [`call`]; [`ControlError::Refused`] if the node has no catalogue.
@@ -191,8 +194,8 @@ pub async fn open_catalogue(home: &Home) -> Result<(OwnedReadHalf, OwnedWriteHal
     Ok((read, write))
 }
 
-/// Sends a request: the reply, and the socket. The node sends nothing after the reply before it receives a message, so the
-/// buffer of the reader is empty.
+/// Sends a request: the reply, and the socket. The node sends nothing after the reply before it
+/// receives a message, so the buffer of the reader is empty.
 async fn send(
     home: &Home,
     request: &Request,

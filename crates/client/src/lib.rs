@@ -1,5 +1,5 @@
-//! The client side of Levada: connections to nodes and the operations on them, and requests to the running node of a home.
-//! No server code is in this crate.
+//! The client side of Levada: connections to nodes and the operations on them, and requests to the
+//! running node of a home. No server code is in this crate.
 
 #![forbid(unsafe_code)]
 

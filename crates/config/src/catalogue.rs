@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use levada_catalogue::http::Hosts;
-use levada_catalogue::index::{Open, Pattern};
-use levada_catalogue::model::Kind;
-use levada_catalogue::rethink::PathType;
+use levada_catalogue::index::{Defaults, Open, Pattern};
 
 use super::ConfigError;
 use super::engine::{self, Engine};
-use super::reader::{Section, Value};
+use super::reader::Value;
 
 /// The catalogue of the node, and which of its objects are public.
 #[derive(Clone, Debug)]
@@ -27,7 +25,7 @@ pub struct Catalogue {
     /// The host names that the HTTP port serves.
     pub hosts: Hosts,
     /// For each type, the names for `default` under `/.well-known/`: the first that exists is used.
-    pub defaults: Vec<(PathType, Vec<String>)>,
+    pub defaults: Defaults,
 }
 
 impl Default for Catalogue {
@@ -39,7 +37,7 @@ impl Default for Catalogue {
             services: true,
             open: Open::default(),
             hosts: Hosts::default(),
-            defaults: Vec::new(),
+            defaults: Defaults::default(),
         }
     }
 }
@@ -59,6 +57,7 @@ impl Catalogue {
             "open",
             "hosts",
             "forwarded_host",
+            #[cfg(feature = "rethink")]
             "default",
         ])?;
         let mut catalogue = Self { wanted: Some(true), ..Self::default() };
@@ -66,15 +65,17 @@ impl Catalogue {
         for value in section.values() {
             match value.name() {
                 "folder" => catalogue.folder = Some(folder(&value)?),
-                "store" => catalogue.engine = Some(engine_of(&section, &value)?),
+                "store" => catalogue.engine = Some(engine::read(&section, &value)?),
                 // Read with `store`.
                 "engine" if section.value("store").is_some() => {}
-                "engine" => return Err(value.wrong("it needs `store`, the servers")),
+                "engine" => return Err(value.wrong(engine::WITHOUT_STORE)),
                 "services" => catalogue.services = value.flag()?,
                 "open" => catalogue.open = Open::only(value.each(pattern)?),
                 "hosts" => catalogue.hosts = hosts(&value)?,
                 "forwarded_host" => forwarded = value.flag()?,
-                _ => catalogue.defaults = defaults(&value.section()?)?,
+                #[cfg(feature = "rethink")]
+                "default" => catalogue.defaults = super::defaults::read(&value.section()?)?,
+                _ => {}
             }
         }
         catalogue.hosts = catalogue.hosts.forwarded(forwarded);
@@ -98,33 +99,8 @@ fn host(value: &Value<'_>) -> Result<String, ConfigError> {
     Ok(value.text("a host such as \"catalogue.example\"")?.to_owned())
 }
 
-fn defaults(section: &Section<'_>) -> Result<Vec<(PathType, Vec<String>)>, ConfigError> {
-    let objects =
-        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Service).map(PathType::Objects);
-    let types: Vec<&str> = objects.chain([PathType::Packages]).map(PathType::as_str).collect();
-    section.only(&types)?;
-    section.values().iter().map(default).collect()
-}
-
-fn default(value: &Value<'_>) -> Result<(PathType, Vec<String>), ConfigError> {
-    let of = value.name().parse::<PathType>().map_err(|error| value.wrong(error.to_string()))?;
-    Ok((of, value.each(object)?))
-}
-
-fn object(value: &Value<'_>) -> Result<String, ConfigError> {
-    Ok(value.text("the name of an object")?.to_owned())
-}
-
 fn folder(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
     value.absolute("the absolute path of a folder")
-}
-
-fn engine_of(section: &Section<'_>, store: &Value<'_>) -> Result<Engine, ConfigError> {
-    let engine = Engine::at(engine::servers(store)?);
-    match section.value("engine") {
-        Some(options) => engine.read(&options.section()?),
-        None => Ok(engine),
-    }
 }
 
 /// Reads NODE/SERVICE.
@@ -141,6 +117,9 @@ pub(super) fn service_target(value: &Value<'_>) -> Result<String, ConfigError> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    use levada_catalogue::model::Kind;
+    use levada_catalogue::rethink::PathType;
 
     use super::*;
     use crate::Config;

@@ -15,6 +15,9 @@ use super::reader::{Section, Value};
 /// The bytes of a mebibyte.
 const MIB: u64 = 1 << 20;
 
+/// Why `[catalogue.engine]` without `store` is refused.
+pub(super) const WITHOUT_STORE: &str = "it needs `store`, the servers";
+
 /// Where the catalogue's changes are kept, and how the node proves there who it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Engine {
@@ -56,7 +59,7 @@ impl Engine {
     }
 
     /// The options in a table.
-    pub(super) fn read(mut self, section: &Section<'_>) -> Result<Self, ConfigError> {
+    fn with(mut self, section: &Section<'_>) -> Result<Self, ConfigError> {
         section.only(&[
             "name",
             "credentials",
@@ -79,10 +82,9 @@ impl Engine {
                 _ => self.cache = value.number(1..=1 << 30)? as u64 * MIB,
             }
         }
-        if self.user.is_some() != self.password.is_some() {
-            let value = section.value("user").or_else(|| section.value("password"));
-            let text = "`user` and `password` belong together";
-            return Err(value.map_or_else(|| section.wrong(text), |value| value.wrong(text)));
+        let login = (section.value("user"), section.value("password"));
+        if let (Some(alone), None) | (None, Some(alone)) = login {
+            return Err(alone.wrong("`user` and `password` belong together"));
         }
         Ok(self)
     }
@@ -120,8 +122,17 @@ fn secret(path: &Path) -> Result<Zeroizing<String>, StoreError> {
     Ok(Zeroizing::new(text.lines().next().unwrap_or_default().to_owned()))
 }
 
+/// Reads `store`, and the options in `engine` of the same section.
+pub(super) fn read(section: &Section<'_>, store: &Value<'_>) -> Result<Engine, ConfigError> {
+    let engine = Engine::at(servers(store)?);
+    match section.value("engine") {
+        Some(options) => engine.with(&options.section()?),
+        None => Ok(engine),
+    }
+}
+
 /// The servers, one or a list.
-pub(super) fn servers(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
+fn servers(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
     let servers = if value.is_text() { vec![server(value)?] } else { value.each(server)? };
     if servers.is_empty() { Err(value.wrong("it is empty")) } else { Ok(servers) }
 }

@@ -1,9 +1,12 @@
-//! The configuration of a node in TOML. An error names the file, the line, the key and the allowed values. Unknown keys are
-//! errors.
+//! The configuration of a node in TOML. An error names the file, the line, the key and the allowed
+//! values. Unknown keys are errors.
 
 #![forbid(unsafe_code)]
 
 mod catalogue;
+#[cfg(feature = "rethink")]
+mod defaults;
+#[cfg_attr(not(feature = "cluster"), path = "without_engine.rs")]
 mod engine;
 mod error;
 mod forward;
@@ -81,8 +84,9 @@ pub struct Config {
     pub name: Option<String>,
     /// Listening addresses; `None` for port 5382 on all addresses, or a free port if it is taken.
     pub listen: Option<Vec<SocketAddr>>,
-    /// Advertised addresses, `host:port` each, which precede the node's own in invitations, in catalogues and in its pin. The
-    /// announcement by multicast DNS has the node's own addresses only.
+    /// Advertised addresses, `host:port` each, which precede the node's own in invitations, in
+    /// catalogues and in its pin. The announcement by multicast DNS has the node's own addresses
+    /// only.
     pub advertise: Vec<String>,
     /// Whether the node also listens on UDP, for QUIC, at its listening addresses.
     pub udp: bool,
@@ -112,7 +116,8 @@ pub struct Config {
     pub swarm: Swarm,
     /// The catalogue of this node.
     pub catalogue: Catalogue,
-    /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE; one on several nodes as a list, separated by commas.
+    /// The catalogues of other nodes that `levada ls` reads, as NODE/SERVICE; one on several nodes
+    /// as a list, separated by commas.
     pub catalogues: Vec<String>,
     /// The catalogues of other nodes in which the node publishes its services, in the same form.
     pub publish_in: Vec<String>,
@@ -187,7 +192,8 @@ impl Config {
         &self.source
     }
 
-    /// The keys that differ from `started`, the file at the start of the node, and that are not read again while it runs.
+    /// The keys that differ from `started`, the file at the start of the node, and that are not
+    /// read again while it runs.
     pub fn changed_since(&self, started: &toml::Table) -> Vec<&'static str> {
         let differs = |key: &&str| self.source.get(*key) != started.get(*key);
         KEYS.into_iter().filter(|key| !RELOADED.contains(key)).filter(differs).collect()
@@ -208,7 +214,7 @@ impl Config {
             "name" => self.name = Some(service::name(value)?),
             "listen" => self.listen = Some(listen(value)?),
             "advertise" => self.advertise = advertise(value)?,
-            "udp" => self.udp = value.flag()?,
+            "udp" => self.udp = udp(value)?,
             "http" => self.http = http(value)?,
             "http_tls" => self.http_tls = Some(tls_files(value)?),
             "announce" => self.announce = value.flag()?,
@@ -281,6 +287,13 @@ fn advertise(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
         address::advertised(text).map_err(|error| value.wrong(error.to_string()))
     };
     if value.is_text() { Ok(vec![read(value)?]) } else { value.each(read) }
+}
+
+fn udp(value: &Value<'_>) -> Result<bool, ConfigError> {
+    match value.flag()? {
+        true if !cfg!(feature = "udp") => Err(value.wrong("this build of levada has no UDP")),
+        flag => Ok(flag),
+    }
 }
 
 fn http(value: &Value<'_>) -> Result<Http, ConfigError> {

@@ -26,7 +26,8 @@ pub struct Limits {
     pub streams: usize,
     /// Memory of all connections whose peers have not proved a right, in MiB.
     pub unproved_memory: usize,
-    /// Wrong secrets of invitations and tickets of one source, after which it is locked out for ten minutes.
+    /// Wrong secrets of invitations and tickets of one source, after which it is locked out for ten
+    /// minutes.
     pub invitation_attempts: usize,
     /// Wrong secrets of all sources within ten minutes, after which answers are delayed.
     pub invitation_attempts_total: usize,
@@ -37,8 +38,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Together these stay below 1024 open files, even if every session runs a program. The service `forward` has its own limit
-    /// of connections.
+    /// Together these stay below 1024 open files, even if every session runs a program. The service
+    /// `forward` has its own limit of connections.
     fn default() -> Self {
         Self {
             half_open: 256,

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_cache_size};
 
-use levada_core::parse_duration;
 use super::reader::{Section, Value};
 use super::{ConfigError, IdentityRef};
+use levada_core::parse_duration;
 
 const KEYS: [&str; 9] =
     ["listen", "next", "server", "block", "add_response", "compress", "cache", "lenient", "resume"];

@@ -115,11 +115,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// An error at the position of the table.
-    pub(super) fn wrong(&self, message: &str) -> ConfigError {
-        self.document.wrong(self.at, self.path.clone(), message.to_owned())
-    }
-
     /// The path of the file.
     pub(super) fn file(&self) -> &Path {
         self.document.file

@@ -39,8 +39,8 @@ impl ServiceSource {
         reader::parse(file, text, Self::read)
     }
 
-    /// An error about `key` of this definition, with its position. If there is no such key but the message names one in
-    /// backticks, the error is about that one.
+    /// An error about `key` of this definition, with its position. If there is no such key but the
+    /// message names one in backticks, the error is about that one.
     pub fn wrong(&self, key: &str, message: impl Into<String>) -> ConfigError {
         let message = message.into();
         let known = self.line_of(key).map(|line| (key, line));
@@ -67,8 +67,8 @@ impl ServiceSource {
         }
     }
 
-    /// The line of a key, with or without the names of its tables. If several tables have such a key, the line of the first
-    /// table.
+    /// The line of a key, with or without the names of its tables. If several tables have such a
+    /// key, the line of the first table.
     fn line_of(&self, key: &str) -> Option<usize> {
         let last = key.rsplit('.').next()?;
         let mut found = self.positions.iter().filter(|position| position.key == last);

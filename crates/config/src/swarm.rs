@@ -6,7 +6,8 @@ use super::reader::Section;
 /// How the node serves its shares, and packages of catalogues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swarm {
-    /// The most peers at a time, of all shares together. Neither they nor their connections count in `limits`.
+    /// The most peers at a time, of all shares together. Neither they nor their connections count
+    /// in `limits`.
     pub peers: usize,
     /// Whether the node provides packages to others that this home has fetched from catalogues.
     pub provide: bool,

@@ -8,6 +8,9 @@ use super::path::{Path, Right};
 use super::record::{Head, View};
 use super::schedule::{Direction, Secret, Tag};
 
+/// An audit comes at least every this many records, so that little waits for one at the receiver.
+pub(crate) const AUDIT_EVERY: u32 = 16;
+
 /// Half a digest, as audits carry it.
 pub(crate) type Half = [u8; 16];
 
@@ -110,7 +113,8 @@ struct Changed {
     left: Half,
 }
 
-/// Counters that an audit's tag covers: the party's earlier audits, its slots, and exchanges or the request that is answered.
+/// Counters that an audit's tag covers: the party's earlier audits, its slots, and exchanges or the
+/// request that is answered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) audits: u64,
@@ -209,7 +213,8 @@ impl Audit {
         Ok(Self { hop, kind, rest, changed, tag, endorsements, covered })
     }
 
-    /// Whether it may stand behind an audit of kind `first` in the same row. The first of a row is an endpoint's, or opens a middlebox's own answer.
+    /// Whether it may stand behind an audit of kind `first` in the same row. The first of a row is
+    /// an endpoint's, or opens a middlebox's own answer.
     pub(crate) fn fits_row(&self, first: Option<Kind>) -> bool {
         first.map_or((self.hop == 0) != self.kind.is_own(), |first| first == self.kind)
     }
@@ -232,10 +237,12 @@ impl Audit {
     }
 }
 
-/// Walks back from the party next to the receiver to the sender: what each says has left it must be what arrived behind it.
+/// Walks back from the party next to the receiver to the sender: what each says has left it must be
+/// what arrived behind it.
 ///
 /// # Errors
-/// [`ContextError::Audit`] names the first party whose audit does not fit; [`ContextError::NoRight`] if one changed what it must not.
+/// [`ContextError::Audit`] names the first party whose audit does not fit;
+/// [`ContextError::NoRight`] if one changed what it must not.
 pub(crate) fn walk(path: &Path, own: &Digests, audits: &[Audit]) -> Result<(), ContextError> {
     let mut digests = own.halves();
     for audit in audits.iter().rev() {

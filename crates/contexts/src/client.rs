@@ -43,7 +43,8 @@ pub(crate) struct ClientHandshake {
 }
 
 impl ClientHandshake {
-    /// Begins a session over `path`, whose resume ids are filled in from a ticket if there is one. Appends the first flight to `out`.
+    /// Begins a session over `path`, whose resume ids are filled in from a ticket if there is one.
+    /// Appends the first flight to `out`.
     pub(crate) fn new(
         config: &ClientConfig,
         tickets: &PathTickets,
@@ -78,7 +79,8 @@ impl ClientHandshake {
         })
     }
 
-    /// What the client waits for; the server sends all of it, after every middlebox has added its part to the first flight.
+    /// What the client waits for; the server sends all of it, after every middlebox has added its
+    /// part to the first flight.
     pub(crate) fn awaited(&self) -> (&'static str, Role) {
         let what = match (self.complete, &self.echo) {
             (false, _) => "its TLS flight",

@@ -33,8 +33,9 @@ const MAX_HELD: usize = 64 * 1024;
 
 /// One end of a session with middleboxes: no I/O, time and bytes are passed in.
 ///
-/// A client may send as soon as it has verified the server; the server's records, and what middleboxes add to them, are accepted after every
-/// party has proved that it is there. Every error ends the session.
+/// A client may send as soon as it has verified the server; the server's records, and what
+/// middleboxes add to them, are accepted after every party has proved that it is there. Every error
+/// ends the session.
 pub struct PathConnection {
     stage: Stage,
     side: Side,
@@ -59,7 +60,8 @@ enum Stage {
 }
 
 impl PathConnection {
-    /// A client. Its first flight is ready at once. `path` is given without resume ids; they come from `tickets`.
+    /// A client. Its first flight is ready at once. `path` is given without resume ids; they come
+    /// from `tickets`.
     ///
     /// # Errors
     /// [`ContextError::Malformed`] if the path breaks a rule, [`ContextError::Tls`] if TLS failed.
@@ -86,8 +88,8 @@ impl PathConnection {
         Self { stage, side, events: VecDeque::new(), out, deadline, keepalive: None }
     }
 
-    /// Takes what arrived, which is decrypted in place. Returns how many bytes were consumed: whole frames. A server that holds too much
-    /// of a session that is not started consumes none.
+    /// Takes what arrived, which is decrypted in place. Returns how many bytes were consumed: whole
+    /// frames. A server that holds too much of a session that is not started consumes none.
     ///
     /// # Errors
     /// Everything that ends a session. What is then left in [`Self::transmit`] must still be sent.
@@ -259,7 +261,8 @@ impl PathConnection {
         }
     }
 
-    /// The memory, in bytes, of what was received and not taken by [`Self::poll_event`] yet, of keys, and of what waits to be sent; about.
+    /// The memory, in bytes, of what was received and not taken by [`Self::poll_event`] yet, of
+    /// keys, and of what waits to be sent; about.
     pub fn memory(&self) -> usize {
         let stage = match &self.stage {
             Stage::Server(handshake) => handshake.memory(),
@@ -271,7 +274,8 @@ impl PathConnection {
         self.out.capacity() + stage
     }
 
-    /// Ends the session because this side is busy, and frees what was received. The peer gets an ALERT, which is a hint only.
+    /// Ends the session because this side is busy, and frees what was received. The peer gets an
+    /// ALERT, which is a hint only.
     pub fn busy(&mut self) {
         if !matches!(self.stage, Stage::Ended) {
             self.stop();
@@ -301,7 +305,8 @@ impl PathConnection {
     /// Keying material that only the endpoints share (RFC 8446 section 7.5).
     ///
     /// # Errors
-    /// [`ContextError::State`] if the session is not open; [`ContextError::Tls`] if `out` is longer than the hash can give.
+    /// [`ContextError::State`] if the session is not open; [`ContextError::Tls`] if `out` is longer
+    /// than the hash can give.
     pub fn export(&self, label: &str, out: &mut [u8]) -> Result<(), ContextError> {
         match &self.stage {
             Stage::Open(open) => Ok(open.bound.exporter.export(label, b"", out)?),

@@ -76,7 +76,8 @@ pub enum ContextError {
         /// The context.
         context: Option<u8>,
     },
-    /// A middlebox sent a one-time key to which nothing can be sealed, such as a point of small order (RFC 7748 section 6.1).
+    /// A middlebox sent a one-time key to which nothing can be sealed, such as a point of small
+    /// order (RFC 7748 section 6.1).
     #[error("malformed: the one-time key of middlebox {0}")]
     BadKey(u8),
     /// A middlebox did what it has no right to do.
@@ -126,7 +127,8 @@ pub enum ContextError {
 }
 
 impl ContextError {
-    /// The code of the ALERT that tells the other parties; None if they have ended the session themselves.
+    /// The code of the ALERT that tells the other parties; None if they have ended the session
+    /// themselves.
     pub(crate) fn alert_code(&self) -> Option<u8> {
         Some(match self {
             Self::Frame { error, .. } => return error.alert_code(),

@@ -1,90 +1,52 @@
 //! The records of one direction at a middlebox.
 
 mod audits;
+mod endorsements;
+mod exchanges;
 mod keys;
 mod own;
-
-use std::collections::VecDeque;
+mod own_audits;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
-use super::audit::{Digests, Kind, Next};
+use super::audit::{Kind, Next};
+use super::contexts::Contexts;
 use super::counter::OriginCounter;
 use super::hop::HopBound;
 use super::inspector::{Action, Inspector, Piece};
 use super::path::{Path, Right};
-use super::record::{Head, Layout, Meta, View};
-use super::schedule::{ContextKeys, Direction, Secret};
+use super::record::{Head, Meta, View};
+use super::schedule::{ContextKeys, Direction};
 use super::sender::head_context;
-use keys::{Context, Secrets};
+use endorsements::Endorsements;
+pub(crate) use exchanges::MAX_REQUESTS;
+use exchanges::{Exchanges, Request};
+use keys::{Keys, Secrets};
+use own_audits::OwnAudits;
 
 /// The records of one direction.
 pub(crate) struct Flow {
     direction: Direction,
     pub(crate) number: u8,
     pub(crate) path: Path,
-    contexts: Vec<Context>,
-    slots: u64,
-    /// As records arrived, and as they left.
-    digests: (Digests, Digests),
-    audit_key: Secret,
-    secrets: Secrets,
-    audits: u64,
-    exchanges: u64,
-    /// Records that this middlebox sealed.
-    own: u64,
-    /// Whose audit is next, and the kind of the first, while audits are expected before the own one.
-    awaiting: Option<(Next, Option<Kind>)>,
-    /// By origin.
-    others: Vec<OriginCounter>,
-    /// Records that this middlebox inserted since the last audit.
-    inserted: u32,
-    /// The server has started the session.
-    started: bool,
     /// The context of the head of a request or answer.
     head: u8,
-    exchange: Exchange,
-    /// Towards the server: what was sent on and not answered by the server yet, the oldest first.
-    requests: VecDeque<Request>,
-    /// Towards the client: how many requests have an answer, the server's or a middlebox's.
-    answered: u64,
-    /// Towards the client: of an own answer that was begun, the records since the last mark.
-    answering: Option<usize>,
-    /// Towards the client: audits of the server.
-    server_audits: u64,
-    endorse_key: Option<Secret>,
-    /// The endorsement of the current exchange has verified.
-    endorsed: bool,
-    /// Endorsements are verified, which takes a hash of each plaintext.
-    wants_endorsements: bool,
+    /// The server has started the session.
+    started: bool,
+    contexts: Contexts<Keys>,
+    secrets: Secrets,
+    audits: OwnAudits,
+    /// Whose audit is next, and the kind of the first, while audits are expected before the own
+    /// one.
+    awaiting: Option<(Next, Option<Kind>)>,
+    /// The records that this middlebox sealed.
+    own: OriginCounter,
+    /// The records of other middleboxes, by origin.
+    others: Vec<OriginCounter>,
+    exchanges: Exchanges,
+    endorsements: Endorsements,
 }
-
-/// What has passed of the current exchange.
-#[derive(Default)]
-struct Exchange {
-    /// The digest of the records that this middlebox may read, as it sent them on (to the server), or as the server sent them.
-    digest: Digest,
-    /// Bytes that were sent on.
-    bytes: usize,
-    /// This middlebox has replaced the head, which had bytes as it arrived.
-    own_head: bool,
-    arrived_head: bool,
-    /// It has a record that this middlebox cannot read, or one from before the start: it must not be answered here.
-    untouchable: bool,
-    /// A middlebox behind has changed something.
-    foreign: bool,
-}
-
-/// A request that was sent on.
-pub(crate) struct Request {
-    digest: Digest,
-    /// This middlebox has emptied it, and will answer it.
-    pub(crate) emptied: bool,
-}
-
-/// The most requests without an answer.
-pub(crate) const MAX_REQUESTS: usize = 64;
 
 impl Flow {
     pub(crate) fn new(
@@ -95,43 +57,25 @@ impl Flow {
     ) -> Result<Self, ContextError> {
         let HopBound { path, number, secrets, th2, aes, .. } = bound;
         let missing = levada_channel::Error::Internal("a secret of this middlebox is missing");
-        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
-        let context = |context: u8| {
-            let given = usize::from(context).checked_sub(1).and_then(|at| keys.get(at)?.clone());
-            Context {
-                layout: Layout::new(path, context),
-                slots: 0,
-                given,
-                keys: None,
-                begun: false,
-                ended: false,
-            }
+        let given = |context: u8| {
+            Keys::new(usize::from(context).checked_sub(1).and_then(|at| keys.get(at)?.clone()))
         };
+        let audit_key = secrets.audit(direction, th2).ok_or(missing)?;
+        let endorse_key = secrets.endorse(th2).filter(|_| direction == Direction::ToClient);
         Ok(Self {
             direction,
             number: *number,
             path: path.clone(),
-            contexts: (0..=count).map(context).collect(),
-            slots: 0,
-            digests: (Digests::new(path), Digests::new(path)),
-            audit_key: secrets.audit(direction, th2).ok_or(missing)?,
-            secrets: Secrets { hop: secrets.clone(), th2: *th2, aes: *aes },
-            audits: 0,
-            exchanges: 0,
-            own: 0,
-            awaiting: None,
-            others: vec![OriginCounter::default(); path.hops.len() + 1],
-            inserted: 0,
-            started: false,
             head: head_context(path, direction),
-            exchange: Exchange::default(),
-            requests: VecDeque::new(),
-            answered: 0,
-            answering: None,
-            server_audits: 0,
-            endorse_key: secrets.endorse(th2).filter(|_| direction == Direction::ToClient),
-            endorsed: false,
-            wants_endorsements,
+            started: false,
+            contexts: Contexts::new(path, given),
+            secrets: Secrets { hop: secrets.clone(), th2: *th2, aes: *aes },
+            audits: OwnAudits::new(path, audit_key),
+            awaiting: None,
+            own: OriginCounter::default(),
+            others: vec![OriginCounter::default(); path.hops.len() + 1],
+            exchanges: Exchanges::default(),
+            endorsements: Endorsements::new(endorse_key, wants_endorsements),
         })
     }
 
@@ -146,12 +90,12 @@ impl Flow {
         }
         let head = Head::of(whole)?;
         self.check(head)?;
-        let context = &self.contexts[usize::from(head.context)];
-        let view = View::new(whole, context.layout, context.slots, self.slots)?;
+        let context = &self.contexts[head.context];
+        let view = View::new(whole, context.layout, context.slots, self.contexts.slots)?;
         if let Some(counter) = self.others.get_mut(usize::from(head.origin)) {
             counter.count(&view)?;
         }
-        self.digests.0.add_view(&view, whole);
+        self.audits.arrived.add_view(&view, whole);
         // The copy is sent on; the received bytes are decrypted in place.
         let start = out.len();
         out.extend_from_slice(whole);
@@ -166,21 +110,16 @@ impl Flow {
             self.note(head, &view.meta, &hash, length);
         }
         match action {
-            Action::Pass => self.digests.1.add_view(&view, &out[start..]),
+            Action::Pass => self.audits.left.add_view(&view, &out[start..]),
             Action::Replace(data) => self.put(head, &data, out)?,
             Action::Block(why) => return Err(ContextError::Refused(why)),
         }
-        self.exchange.foreign |= head.origin != 0;
-        self.exchange.untouchable |= head.context > 0 && (read.is_none() || !self.started);
-        self.exchange.arrived_head |=
+        let exchange = &mut self.exchanges.current;
+        exchange.foreign |= head.origin != 0;
+        exchange.untouchable |= head.context > 0 && (read.is_none() || !self.started);
+        exchange.arrived_head |=
             head.context == self.head && read.is_some_and(|(_, length)| length > 0);
-        let context = &mut self.contexts[usize::from(head.context)];
-        if head.slot {
-            context.slots += 1;
-            self.slots += 1;
-        }
-        context.begun = true;
-        context.ended |= head.end;
+        self.contexts.add(head);
         if head.mark {
             self.awaiting = Some((Next::after(head), None));
         }
@@ -189,8 +128,8 @@ impl Flow {
 
     /// Adds a record that is sent on, and that this middlebox may read, to the exchange.
     fn note(&mut self, head: Head, meta: &Meta, hash: &Digest, length: usize) {
-        let exchange = &mut self.exchange;
-        if self.wants_endorsements {
+        let exchange = &mut self.exchanges.current;
+        if self.endorsements.wanted {
             exchange.digest = sha256(&[&exchange.digest, meta, hash]);
         }
         exchange.bytes += length;
@@ -199,7 +138,7 @@ impl Flow {
 
     fn check(&self, head: Head) -> Result<(), ContextError> {
         let Head { context: number, origin, .. } = head;
-        let Some(context) = self.contexts.get(usize::from(number)) else {
+        let Some(context) = self.contexts.get(number) else {
             return Err(ContextError::Malformed("a record of an unknown context"));
         };
         if origin != 0 {
@@ -233,7 +172,8 @@ impl Flow {
         }
     }
 
-    /// Opens the record in place if this middlebox may, and asks what to do with it. Returns the hash and length of what it read, too.
+    /// Opens the record in place if this middlebox may, and asks what to do with it. Returns the
+    /// hash and length of what it read, too.
     fn inspect(
         &mut self,
         view: &View,
@@ -241,13 +181,13 @@ impl Flow {
         inspector: &mut dyn Inspector,
     ) -> Result<(Action, Option<(Digest, usize)>), ContextError> {
         let Head { context: number, origin, end, .. } = view.head;
-        let context = &mut self.contexts[usize::from(number)];
+        let context = &mut self.contexts[number];
         let slots = context.slots;
         let pad = context.layout.pad;
-        let Some(keys) = context.keys(&self.secrets, number, self.direction) else {
+        let Some(keys) = context.keys.derive(&self.secrets, number, self.direction) else {
             return Ok((Action::Pass, None));
         };
-        let opener = (&mut keys.open, keys.writer.is_some() || self.wants_endorsements);
+        let opener = (&mut keys.open, keys.writer.is_some() || self.endorsements.wanted);
         let (data, hash) = view.open(opener, slots, pad, whole)?;
         let hash = hash.unwrap_or_default();
         if let (Some(key), Some(tag)) = (&keys.writer, view.writer_tag(whole))
@@ -271,12 +211,12 @@ impl Flow {
 
     /// Whether an own answer was begun and not ended.
     pub(crate) fn is_answering(&self) -> bool {
-        self.answering.is_some()
+        self.exchanges.answering.is_some()
     }
 
     /// Whether an own answer may be sent now: nothing of another one has passed without its end.
     pub(crate) fn is_between_exchanges(&self) -> bool {
-        self.awaiting.is_none() && self.contexts[1..].iter().all(|context| !context.begun)
+        self.awaiting.is_none() && !self.contexts.is_begun()
     }
 
     /// Whether a record had a MARK, and its audits are not complete here.
@@ -287,43 +227,32 @@ impl Flow {
     /// The right in each context, from 1, as far as the keys reach.
     #[cfg(test)]
     pub(crate) fn rights_by_keys(&self) -> Vec<Right> {
-        let of = |given: &ContextKeys| match given.write {
-            Some(_) => Right::Write,
-            None => Right::Read,
+        let right = |keys: &Keys| match &keys.given {
+            Some(ContextKeys { write: Some(_), .. }) => Right::Write,
+            Some(_) => Right::Read,
+            None => Right::None,
         };
-        let right = |context: &Context| context.given.as_ref().map_or(Right::None, of);
-        self.contexts[1..].iter().map(right).collect()
+        self.contexts.of_messages().iter().map(|context| right(&context.keys)).collect()
     }
 
     /// The number of the lowest request without an answer.
     pub(crate) fn answered(&self) -> u64 {
-        self.answered
+        self.exchanges.answered
     }
 
     /// Towards the server: a request by its number, unless the server has answered it.
     pub(crate) fn request(&self, number: u64) -> Option<&Request> {
-        let first = self.exchanges - self.requests.len() as u64;
-        self.requests.get(usize::try_from(number.checked_sub(first)?).ok()?)
+        self.exchanges.request(number)
     }
 
-    /// Towards the server: takes the oldest request, which the server has answered. None if this middlebox has emptied it: then the answer
-    /// is to nothing.
+    /// Towards the server: takes the oldest request, which the server has answered. None if this
+    /// middlebox has emptied it: then the answer is to nothing.
     pub(crate) fn take_request(&mut self) -> Option<Digest> {
-        let request = self.requests.pop_front()?;
-        (!request.emptied).then_some(request.digest)
+        self.exchanges.take_request()
     }
 
     /// The server has started the session.
     pub(crate) fn start(&mut self) {
         self.started = true;
     }
-}
-
-/// An exchange that has passed as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    /// The number of the request, from 0.
-    pub(crate) number: u64,
-    /// The server has proved that it gave this answer to the request that this middlebox sent on.
-    pub(crate) endorsed: bool,
 }

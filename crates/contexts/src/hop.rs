@@ -15,8 +15,9 @@ use super::tickets::HopTickets;
 use super::{ContextError, Role};
 use levada_channel::Error;
 
-/// Decides whether a middlebox carries a path, with its own number in it: the next address and the server must be on its
-/// list. Nothing is authenticated yet. The text of a refusal goes to this side's log.
+/// Decides whether a middlebox carries a path, with its own number in it: the next address and the
+/// server must be on its list. Nothing is authenticated yet. The text of a refusal goes to this
+/// side's log.
 pub type HopPolicy = dyn Fn(&Path, u8) -> Result<(), String> + Send + Sync;
 
 /// What a middlebox needs for its part in sessions.
@@ -142,7 +143,8 @@ impl HopHandshake {
         Some((self.bound.as_ref()?, self.keys.as_deref()?))
     }
 
-    /// The one-time key, until the server's share is opened: what an attacker in the memory of this middlebox has.
+    /// The one-time key, until the server's share is opened: what an attacker in the memory of this
+    /// middlebox has.
     #[cfg(test)]
     pub(crate) fn one_time_key(&self) -> Option<&OneTimeKey> {
         self.first.as_ref()?.key.as_ref()

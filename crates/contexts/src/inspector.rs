@@ -52,7 +52,8 @@ impl fmt::Debug for Action {
     }
 }
 
-/// A part of an answer that a middlebox gives in place of the server. Its `Debug` shows the length and no data.
+/// A part of an answer that a middlebox gives in place of the server. Its `Debug` shows the length
+/// and no data.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AnswerPart {
     /// Its context.
@@ -75,8 +76,9 @@ impl fmt::Debug for AnswerPart {
 
 /// What a middlebox does with what it may see.
 pub trait Inspector: Send {
-    /// Whether [`Self::exchange`] says which answers the server has endorsed. It costs a reader as much as decrypting; without it, no answer
-    /// counts as endorsed. Called once, before the first record.
+    /// Whether [`Self::exchange`] says which answers the server has endorsed. It costs a reader as
+    /// much as decrypting; without it, no answer counts as endorsed. Called once, before the first
+    /// record.
     fn wants_endorsements(&self) -> bool {
         true
     }
@@ -84,19 +86,22 @@ pub trait Inspector: Send {
     /// The keys of a session are here: what was granted to middlebox `hop` of `path`.
     fn granted(&mut self, _path: &Path, _hop: u8) {}
 
-    /// The server has decided on the session; before that, no request may be emptied. `realm` names those who may share stored answers; None: they must not be shared.
-    /// Without a start, only context 0 follows.
+    /// The server has decided on the session; before that, no request may be emptied. `realm` names
+    /// those who may share stored answers; None: they must not be shared. Without a start, only
+    /// context 0 follows.
     fn started(&mut self, _started: bool, _realm: Option<[u8; 16]>) {}
 
     /// A record in a context that this middlebox may read.
     fn record(&mut self, piece: Piece<'_>) -> Action;
 
-    /// A request (towards the server) or an answer has passed as a whole; numbers count from 0. `endorsed`: the server has proved that it gave
-    /// this very answer to the request that this middlebox sent on. Without that, an answer must not be stored.
+    /// A request (towards the server) or an answer has passed as a whole; numbers count from 0.
+    /// `endorsed`: the server has proved that it gave this very answer to the request that this
+    /// middlebox sent on. Without that, an answer must not be stored.
     fn exchange(&mut self, _direction: Direction, _number: u64, _endorsed: bool) {}
 
-    /// The next part of the answer to a request that this middlebox has emptied: it has replaced the head, and every other message, by nothing.
-    /// Called when the client can take it, until a part is the last one. The session ends if there is none.
+    /// The next part of the answer to a request that this middlebox has emptied: it has replaced
+    /// the head, and every other message, by nothing. Called when the client can take it, until a
+    /// part is the last one. The session ends if there is none.
     fn answer(&mut self, _number: u64) -> Option<AnswerPart> {
         None
     }

@@ -72,7 +72,8 @@ impl Keepalive {
         let kind = fields.byte()?;
         let token: Token = fields.array()?;
         match kind {
-            // The neighbour waits for the PONG, so the last one has left. That also bounds what is queued for it.
+            // The neighbour waits for the PONG, so the last one has left. That also bounds what is
+            // queued for it.
             PING if self.pong.is_some() || self.pong_pending => {
                 return Err(ContextError::Unexpected("a second PING before the answer"));
             }
@@ -87,7 +88,8 @@ impl Keepalive {
         fields.end()
     }
 
-    /// Appends what is due. Called only where a frame may stand: not between a MARK and its last audit.
+    /// Appends what is due. Called only where a frame may stand: not between a MARK and its last
+    /// audit.
     pub(crate) fn put(&mut self, out: &mut Vec<u8>) {
         if let Some(token) = self.pong.take() {
             frame::put(out, frame::PING, &[&[PONG], &token]);
@@ -108,8 +110,9 @@ impl Keepalive {
         self.pong_pending = false;
     }
 
-    /// Whether this side reads what the neighbour sends. While it does not, because what it has is not taken, the neighbour's silence means
-    /// nothing, and this side shows from time to time that it is there.
+    /// Whether this side reads what the neighbour sends. While it does not, because what it has is
+    /// not taken, the neighbour's silence means nothing, and this side shows from time to time that
+    /// it is there.
     pub(crate) fn set_reading(&mut self, reading: bool, now: Instant) {
         if reading && !self.reading {
             self.heard = now;

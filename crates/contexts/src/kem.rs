@@ -39,7 +39,8 @@ pub(crate) enum OneTimeKey {
     Hybrid(Box<OpeningKey>),
 }
 
-/// What a share is bound to, besides the key: the transcript, the middlebox, and the header of the frame.
+/// What a share is bound to, besides the key: the transcript, the middlebox, and the header of the
+/// frame.
 pub(crate) struct Binding<'a> {
     pub(crate) hop: u8,
     pub(crate) th1: &'a Digest,

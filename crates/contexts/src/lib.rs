@@ -1,13 +1,14 @@
-//! Sessions that grant each middlebox just what it needs (`docs/protocol.md`, "Sessions with middleboxes"; "Multi-Context
-//! TLS (mcTLS): Enabling Secure In-Network Functionality in TLS").
+//! Sessions that grant each middlebox just what it needs (`docs/protocol.md`, "Sessions with
+//! middleboxes"; "Multi-Context TLS (mcTLS): Enabling Secure In-Network Functionality in TLS").
 //!
-//! The protocol does no I/O: time and bytes are passed in to [`PathConnection`] at the endpoints and to [`Relay`] at a
-//! middlebox. [`driver`] moves them over transports with tokio.
+//! The protocol does no I/O: time and bytes are passed in to [`PathConnection`] at the endpoints
+//! and to [`Relay`] at a middlebox. [`driver`] moves them over transports with tokio.
 
 #![forbid(unsafe_code)]
 
 mod audit;
 mod client;
+mod contexts;
 mod counter;
 pub mod driver;
 mod endpoint;

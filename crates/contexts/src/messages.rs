@@ -1,4 +1,5 @@
-//! The messages of the handshake (`docs/protocol.md`, "Handshake with middleboxes"), and its transcript.
+//! The messages of the handshake (`docs/protocol.md`, "Handshake with middleboxes"), and its
+//! transcript.
 
 mod bind;
 mod hello;

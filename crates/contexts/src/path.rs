@@ -1,4 +1,5 @@
-//! PATH: the server, the middleboxes, the contexts, and who may do what (`docs/protocol.md`, "PATH").
+//! PATH: the server, the middleboxes, the contexts, and who may do what (`docs/protocol.md`,
+//! "PATH").
 
 mod codec;
 mod keys;
@@ -16,7 +17,8 @@ pub const MAX_CONTEXTS: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kem {
-    /// HPKE with X25519 (RFC 9180). What middleboxes may read is not safe from a later quantum computer.
+    /// HPKE with X25519 (RFC 9180). What middleboxes may read is not safe from a later quantum
+    /// computer.
     X25519 = 1,
     /// ML-KEM-768 and X25519 together ([`levada_core::seal`]).
     Hybrid = 2,

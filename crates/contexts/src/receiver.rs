@@ -1,36 +1,34 @@
-//! The records that an endpoint receives. Nothing is handed up before an audit has shown that it is complete.
+//! The records that an endpoint receives. Nothing is handed up before an audit has shown that it is
+//! complete.
 
 mod audits;
+mod exchange;
 mod keys;
 mod received;
 mod shape;
+mod waiting;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
 use super::audit::{Audit, Digests, Next};
-use super::counter::{MAX_INSERTED, OriginCounter};
-use super::path::{Path, Right};
-use super::record::{Head, Layout, MAX_PLAIN, View};
+use super::contexts::Contexts;
+use super::counter::OriginCounter;
+use super::path::Right;
+use super::record::{Head, View};
 use super::schedule::{Direction, EndpointKeys, Secret};
-use super::sender::{
-    AUDIT_EVERY, CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context,
-};
+use super::sender::{CONTROL_DATA, CONTROL_ERROR, CONTROL_FIN, CONTROL_PART, head_context};
+use exchange::{Exchange, Exchanges};
 use keys::Keys;
 pub use received::Received;
-use shape::Shape;
+pub(crate) use waiting::PIECE_MEMORY;
+use waiting::Waiting;
 
-/// What a record in memory takes besides its data, about.
-pub(crate) const PIECE_MEMORY: usize = 64;
-/// What the keys of a context take in memory, and those of each middlebox that has written in it, about.
+/// What the keys of a context take in memory, and those of each middlebox that has written in it,
+/// about.
 const KEYS_MEMORY: usize = 2 << 10;
-/// What may wait for an audit: of the endpoint, and of each middlebox that may insert.
-const MAX_WAITING: usize = AUDIT_EVERY as usize * (MAX_PLAIN + PIECE_MEMORY);
-/// See [`MAX_WAITING`].
-const MAX_WAITING_INSERTED: usize = MAX_INSERTED as usize * (MAX_PLAIN + PIECE_MEMORY);
 /// The longest message in context 0, in bytes: an operation, and some more.
 const MAX_CONTROL: usize = 320 << 10;
 
@@ -39,35 +37,21 @@ pub(crate) struct Receiver {
     direction: Direction,
     /// The context of the head of a request or an answer.
     head: u8,
-    contexts: Vec<Context>,
-    slots: u64,
+    /// Keys are derived with the first record.
+    contexts: Contexts<Option<Keys>>,
     digests: Digests,
     /// By party, the endpoint first.
     parties: Vec<Party>,
     keys: Arc<EndpointKeys>,
-    exchanges: u64,
     /// The part of a message in context 0 that has arrived.
     control: Vec<u8>,
-    /// Since the last audit.
-    waiting: VecDeque<Received>,
-    waiting_bytes: usize,
-    most_waiting: usize,
+    waiting: Waiting,
     /// The audits since a MARK; None if records are expected.
     audits: Option<Audits>,
     /// At a server: the digest of the request, for each hop.
     requests: Vec<Digest>,
-    /// At a client: how many requests have an answer, and those that a middlebox has answered, until the server's empty one comes.
-    answered: u64,
-    answered_by_others: VecDeque<u64>,
-    /// The current exchange has a record of the endpoint, or what took its place.
-    has_slot: bool,
-    /// The middlebox whose own answer has begun.
-    author: Option<u8>,
-    /// The records of the current exchange.
-    shape: Shape,
-    /// Bytes of the current exchange, and whether a middlebox has replaced its head.
-    exchange_bytes: usize,
-    replaced_head: bool,
+    exchange: Exchange,
+    exchanges: Exchanges,
     finished: bool,
 }
 
@@ -83,15 +67,6 @@ pub(crate) struct Request {
     pub(crate) digests: Vec<Digest>,
     /// A middlebox has emptied it and answers in place of the server, which answers without bytes.
     pub(crate) emptied: bool,
-}
-
-struct Context {
-    layout: Layout,
-    /// Derived with the first record.
-    keys: Option<Keys>,
-    slots: u64,
-    begun: bool,
-    ended: bool,
 }
 
 /// The other endpoint, or a middlebox.
@@ -113,24 +88,15 @@ impl Receiver {
         Self {
             direction,
             head: head_context(path, direction),
-            contexts: (0..=count).map(|number| Context::new(path, number)).collect(),
-            slots: 0,
+            contexts: Contexts::new(path, |_| None),
             digests: Digests::new(path),
             parties: (0..=path.hops.len()).map(|_| Party::default()).collect(),
-            exchanges: 0,
             control: Vec::new(),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            most_waiting: MAX_WAITING + writers * MAX_WAITING_INSERTED,
+            waiting: Waiting::new(writers),
             audits: None,
             requests: vec![Digest::default(); keys.hops.len()],
-            answered: 0,
-            answered_by_others: VecDeque::new(),
-            has_slot: false,
-            author: None,
-            shape: Shape::None,
-            exchange_bytes: 0,
-            replaced_head: false,
+            exchange: Exchange::default(),
+            exchanges: Exchanges::default(),
             finished: false,
             keys,
         }
@@ -143,11 +109,12 @@ impl Receiver {
         }
         let head = Head::of(whole)?;
         self.check(head)?;
-        if self.author.is_some() && head.slot && head.context > 0 {
+        if self.exchange.author.is_some() && head.slot && head.context > 0 {
             return Err(ContextError::Unexpected("a record within an answer of a middlebox"));
         }
-        let context = &mut self.contexts[usize::from(head.context)];
-        let view = View::new(whole, context.layout, context.slots, self.slots)?;
+        let all = self.contexts.slots;
+        let context = &mut self.contexts[head.context];
+        let view = View::new(whole, context.layout, context.slots, all)?;
         self.parties[usize::from(head.origin)].counter.count(&view)?;
         let derive = || Keys::new(&self.keys, head.context, self.direction);
         let keys = context.keys.get_or_insert_with(derive);
@@ -158,14 +125,7 @@ impl Receiver {
         let third = keys.third(&self.keys, head, self.direction);
         keys.verify(&view, whole, &hash, third.as_ref())?;
         self.digests.add_view(&view, whole);
-        if head.slot {
-            context.slots += 1;
-            self.slots += 1;
-            self.has_slot |= head.context > 0;
-        }
-        context.begun = true;
-        context.ended |= head.end;
-        self.shape.add(head);
+        self.contexts.add(head);
         for (hop, request) in (1..).zip(&mut self.requests) {
             if self.keys.path.right(head.context, hop) >= Right::Read {
                 *request = sha256(&[request, &view.meta, &hash]);
@@ -181,7 +141,7 @@ impl Receiver {
     /// Whether a record may be here.
     fn check(&self, head: Head) -> Result<(), ContextError> {
         let Head { context: number, origin, .. } = head;
-        let Some(context) = self.contexts.get(usize::from(number)) else {
+        let Some(context) = self.contexts.get(number) else {
             return Err(ContextError::Malformed("a record of an unknown context"));
         };
         if usize::from(origin) >= self.parties.len() {
@@ -217,24 +177,16 @@ impl Receiver {
             }
         } else {
             let Head { context, origin, end, .. } = head;
-            self.exchange_bytes += data.len();
-            self.replaced_head |= origin != 0 && self.head == context;
+            self.exchange.add(head, data.len(), self.head);
             Received::Data { context, data: data.to_vec(), origin, end }
         };
-        self.waiting_bytes += data.len() + PIECE_MEMORY;
-        if self.waiting_bytes > self.most_waiting {
-            return Err(ContextError::Flood("records without an audit"));
-        }
-        self.waiting.push_back(received);
-        Ok(())
+        self.waiting.push(received, data.len())
     }
 
     fn receive_fin(&mut self, head: Head, counts: &[u8]) -> Result<Received, ContextError> {
-        let expected = self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes());
-        let open = self.contexts[1..].iter().any(|context| context.begun)
-            || !self.answered_by_others.is_empty();
+        let open = self.contexts.is_begun() || self.exchanges.by_others() > 0;
         self.control.clear();
-        if !head.mark || open || !expected.eq(counts.iter().copied()) {
+        if !head.mark || open || !self.contexts.slot_counts().eq(counts.iter().copied()) {
             return Err(ContextError::Truncated("the last record does not fit what arrived"));
         }
         self.finished = true;
@@ -248,19 +200,19 @@ impl Receiver {
 
     /// Bytes that wait for an audit, about.
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting_bytes
+        self.waiting.bytes()
     }
 
     /// Memory in bytes, about.
     pub(crate) fn memory(&self) -> usize {
         let keys = self.contexts.iter().filter_map(|context| context.keys.as_ref());
         let sets: usize = keys.map(Keys::sets).sum();
-        self.waiting_bytes + self.control.capacity() + sets * KEYS_MEMORY
+        self.waiting.bytes() + self.control.capacity() + sets * KEYS_MEMORY
     }
 
     /// At a client: the requests that middleboxes have answered, and the server not yet.
     pub(crate) fn answered_by_others(&self) -> usize {
-        self.answered_by_others.len()
+        self.exchanges.by_others()
     }
 
     /// Whether everything has arrived, with its audit.
@@ -271,11 +223,3 @@ impl Receiver {
 
 const NO_SECRET: ContextError =
     ContextError::Tls(levada_channel::Error::Internal("a secret of a middlebox is missing"));
-const TWO_ANSWERS: ContextError = ContextError::Unexpected("two answers to one request");
-
-impl Context {
-    fn new(path: &Path, number: u8) -> Self {
-        let layout = Layout::new(path, number);
-        Self { layout, keys: None, slots: 0, begun: false, ended: false }
-    }
-}

@@ -1,4 +1,5 @@
-//! One record of a context: its header, its place, sealing and opening (`docs/protocol.md`, "Records of contexts").
+//! One record of a context: its header, its place, sealing and opening (`docs/protocol.md`,
+//! "Records of contexts").
 
 mod cipher;
 
@@ -95,7 +96,8 @@ impl Layout {
     }
 }
 
-/// The counters before a record: of slots in its context, of slots in all, and of its origin's own records.
+/// The counters before a record: of slots in its context, of slots in all, and of its origin's own
+/// records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Position {
     pub(crate) n: u64,
@@ -169,7 +171,8 @@ impl View {
         whole.get(self.sealed.end - TAG..).unwrap_or_default()
     }
 
-    /// Decrypts in place: where the data is, and the hash of the plaintext, if it is wanted (a fifth of the time of a long record).
+    /// Decrypts in place: where the data is, and the hash of the plaintext, if it is wanted (a
+    /// fifth of the time of a long record).
     pub(crate) fn open(
         &self,
         (cipher, hashed): (&mut Cipher, bool),

@@ -50,7 +50,8 @@ impl Relay {
         }
     }
 
-    /// The path and the number of this middlebox in it, once PATH has arrived: the next party can be connected to.
+    /// The path and the number of this middlebox in it, once PATH has arrived: the next party can
+    /// be connected to.
     pub fn path(&self) -> Option<(&Path, u8)> {
         self.flows.as_ref().map(|[flow, _]| (&flow.path, flow.number)).or(self.handshake.path())
     }
@@ -65,16 +66,18 @@ impl Relay {
         self.handshake.is_resumed()
     }
 
-    /// Whether a part of an own answer waits until the client has taken what was sent before; [`Self::advance`] continues it. Until
-    /// then nothing of the server is consumed.
+    /// Whether a part of an own answer waits until the client has taken what was sent before;
+    /// [`Self::advance`] continues it. Until then nothing of the server is consumed.
     pub fn is_answering(&self) -> bool {
         self.flows.as_ref().is_some_and(|[_, to_client]| to_client.is_answering())
     }
 
-    /// Takes what arrived from the party that sends in this direction. Returns how many bytes were consumed: whole frames.
+    /// Takes what arrived from the party that sends in this direction. Returns how many bytes were
+    /// consumed: whole frames.
     ///
     /// # Errors
-    /// Everything that ends the session. What is then left in [`Self::transmit`] must still be sent.
+    /// Everything that ends the session. What is then left in [`Self::transmit`] must still be
+    /// sent.
     pub fn receive(
         &mut self,
         direction: Direction,
@@ -190,7 +193,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Goes on with answers of this middlebox that waited because much was to be sent. Called after [`Self::transmit`].
+    /// Goes on with answers of this middlebox that waited because much was to be sent. Called after
+    /// [`Self::transmit`].
     ///
     /// # Errors
     /// As [`Self::receive`].
@@ -202,7 +206,8 @@ impl Relay {
         self.fatal(result)
     }
 
-    /// Answers the requests that this middlebox has emptied, each when it is the lowest without an answer.
+    /// Answers the requests that this middlebox has emptied, each when it is the lowest without an
+    /// answer.
     fn answer(&mut self) -> Result<(), ContextError> {
         let started = self.handshake.start().is_some_and(|start| start.started);
         if !started || !self.is_open() {
@@ -239,7 +244,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Appends the PINGs and PONGs that are due. Those to a side wait while the audits that belong to a record on its way there are not complete.
+    /// Appends the PINGs and PONGs that are due. Those to a side wait while the audits that belong
+    /// to a record on its way there are not complete.
     fn put_pings(&mut self) {
         let Some(keepalives) = &mut self.keepalives else { return };
         for from in DIRECTIONS {
@@ -280,8 +286,9 @@ impl Relay {
         }
     }
 
-    /// Whether [`Self::receive`] will be called when bytes arrive in this direction. While it will not, because the other side does not take what it
-    /// sends on, the neighbour's silence means nothing.
+    /// Whether [`Self::receive`] will be called when bytes arrive in this direction. While it will
+    /// not, because the other side does not take what it sends on, the neighbour's silence means
+    /// nothing.
     pub fn set_reading(&mut self, direction: Direction, reading: bool, now: Instant) {
         if let Some(keepalives) = &mut self.keepalives {
             keepalives[direction as usize].set_reading(reading, now);
@@ -306,7 +313,8 @@ impl Relay {
         self.flows.as_mut().map(|flows| &mut flows[direction as usize])
     }
 
-    /// Ends the session if its handshake takes too long or a neighbour is dead; sends a PING to one that is silent.
+    /// Ends the session if its handshake takes too long or a neighbour is dead; sends a PING to one
+    /// that is silent.
     ///
     /// # Errors
     /// [`ContextError::Timeout`].

@@ -39,7 +39,8 @@ impl EndpointSecret {
         self.0.derive(side, &[&[class]])
     }
 
-    /// The halves that a hop gets from one endpoint: of what it may write, and the derived value of what it may only read.
+    /// The halves that a hop gets from one endpoint: of what it may write, and the derived value of
+    /// what it may only read.
     pub(crate) fn halves(&self, classes: &Classes, hop: u8, side: &str) -> Zeroizing<Vec<u8>> {
         let mut bytes = Zeroizing::new(Vec::with_capacity(32 * classes.rows.len()));
         for (class, right) in classes.of_hop(hop) {
@@ -77,8 +78,8 @@ impl EndpointSecret {
     }
 }
 
-/// What an endpoint derives the keys of records and audits from. Each is derived when it is first needed: most sessions use few contexts, and
-/// each in one direction.
+/// What an endpoint derives the keys of records and audits from. Each is derived when it is first
+/// needed: most sessions use few contexts, and each in one direction.
 pub(crate) struct EndpointKeys {
     pub(crate) path: Path,
     pub(crate) classes: Classes,

@@ -1,20 +1,24 @@
 //! The records that an endpoint sends: its messages in contexts, exchanges, and audits.
 
+mod audits;
+mod keys;
+
 use std::sync::Arc;
 
 use levada_core::{Digest, sha256};
 
 use super::ContextError;
-use super::audit::{self, Counters, Digests, Kind};
+use super::audit::{self, Counters, Kind};
+use super::contexts::{Context, Contexts};
 use super::path::{Path, Purpose, Right};
-use super::record::{self, Cipher, Head, Layout, MAX_DATA, Position, SealKeys, Written};
-use super::schedule::{Direction, EndpointKeys, HopSecrets, Secret, Tag, TagKey};
+use super::record::{self, Head, Layout, MAX_DATA, Position, Written};
+use super::schedule::{Direction, EndpointKeys, HopSecrets, Tag};
+use audits::Audits;
+use keys::Keys;
 
-/// An audit comes at least every this many records, so that little waits for one at the receiver.
-pub(crate) const AUDIT_EVERY: u32 = 16;
-
-/// The first records of a session are short: a middlebox passes on whole records, and three of these fit into TCP's initial window
-/// (RFC 6928), so that no round trip is spent on the rest of a long one. If they are full, an audit follows, which hands the first bytes up early.
+/// The first records of a session are short: a middlebox passes on whole records, and three of
+/// these fit into TCP's initial window (RFC 6928), so that no round trip is spent on the rest of a
+/// long one. If they are full, an audit follows, which hands the first bytes up early.
 const FIRST_RECORDS: u64 = 4;
 /// The longest plaintext of the first records, in bytes.
 const MAX_FIRST: usize = 4096;
@@ -33,15 +37,11 @@ pub(crate) struct Sender {
     direction: Direction,
     /// The context of an exchange without bytes.
     head: u8,
-    contexts: Vec<Context>,
-    slots: u64,
-    digests: Digests,
+    /// Keys are derived with the first record.
+    contexts: Contexts<Option<Keys>>,
     keys: Arc<EndpointKeys>,
-    /// Derived with the first audit.
-    audit_key: Option<Secret>,
-    audits: u64,
+    audits: Audits,
     exchanges: u64,
-    since_audit: u32,
     /// Bytes of the current exchange.
     exchange_bytes: usize,
     /// The record that is filled; it is sealed when it is known whether it is the last.
@@ -52,34 +52,7 @@ pub(crate) struct Sender {
     out: Vec<u8>,
 }
 
-struct Context {
-    layout: Layout,
-    /// Derived with the first record.
-    keys: Option<Keys>,
-    slots: u64,
-    /// This exchange has records in the context…
-    begun: bool,
-    /// …and the last one.
-    ended: bool,
-}
-
-struct Keys {
-    cipher: Cipher,
-    writer: Option<TagKey>,
-    endpoint: TagKey,
-}
-
-impl Keys {
-    fn new(keys: &EndpointKeys, context: u8, direction: Direction) -> Self {
-        let of_context = keys.context(context);
-        Self {
-            cipher: Cipher::new(of_context.record(context, direction), keys.aes),
-            writer: of_context.writer(context, direction).as_ref().map(TagKey::new),
-            endpoint: TagKey::new(&keys.secret.endpoint(context, direction, &keys.th2)),
-        }
-    }
-}
-
+/// A record that is filled.
 struct Open {
     context: u8,
     data: Vec<u8>,
@@ -89,14 +62,6 @@ struct Open {
 impl Sender {
     pub(crate) fn new(keys: Arc<EndpointKeys>, direction: Direction) -> Self {
         let path = &keys.path;
-        let count = u8::try_from(path.contexts.len()).unwrap_or(u8::MAX);
-        let context = |number| Context {
-            layout: Layout::new(path, number),
-            keys: None,
-            slots: 0,
-            begun: false,
-            ended: false,
-        };
         let hops = match direction {
             Direction::ToServer => 0,
             Direction::ToClient => path.hops.len(),
@@ -104,13 +69,9 @@ impl Sender {
         Self {
             direction,
             head: head_context(path, direction),
-            contexts: (0..=count).map(context).collect(),
-            slots: 0,
-            digests: Digests::new(path),
-            audit_key: None,
-            audits: 0,
+            contexts: Contexts::new(path, |_| None),
+            audits: Audits::new(path),
             exchanges: 0,
-            since_audit: 0,
             exchange_bytes: 0,
             open: None,
             answers: vec![Digest::default(); hops],
@@ -120,11 +81,11 @@ impl Sender {
         }
     }
 
-    fn context(&mut self, context: u8) -> Result<&mut Context, ContextError> {
+    fn context(&mut self, context: u8) -> Result<&mut Context<Option<Keys>>, ContextError> {
         if self.finished {
             return Err(ContextError::Closed);
         }
-        let found = self.contexts.get_mut(usize::from(context)).filter(|_| context > 0);
+        let found = self.contexts.get_mut(context).filter(|_| context > 0);
         found.ok_or(ContextError::State("there is no such context"))
     }
 
@@ -151,7 +112,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Begins the message of a context in the current exchange without data, so that the end of an earlier one need not wait for it.
+    /// Begins the message of a context in the current exchange without data, so that the end of an
+    /// earlier one need not wait for it.
     pub(crate) fn begin(&mut self, context: u8) -> Result<(), ContextError> {
         if self.context(context)?.begun {
             return Ok(());
@@ -163,11 +125,15 @@ impl Sender {
 
     /// The most data of the next record.
     fn capacity(&self, layout: Layout) -> usize {
-        if self.slots < FIRST_RECORDS { layout.capacity_of(MAX_FIRST) } else { layout.capacity() }
+        if self.contexts.slots < FIRST_RECORDS {
+            layout.capacity_of(MAX_FIRST)
+        } else {
+            layout.capacity()
+        }
     }
 
     fn open(&mut self, context: u8) -> &mut Open {
-        self.contexts[usize::from(context)].begun = true;
+        self.contexts[context].begun = true;
         self.open.get_or_insert_with(|| Open {
             context,
             data: Vec::with_capacity(MAX_DATA),
@@ -189,33 +155,28 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends the exchange: every message that was begun, and with an audit. `request` is the digest of the request that a server
-    /// answers, for each hop.
+    /// Ends the exchange: every message that was begun, and with an audit. `request` is the digest
+    /// of the request that a server answers, for each hop.
     pub(crate) fn finish(&mut self, request: &[Digest]) -> Result<(), ContextError> {
-        let open = |context: &&u8| {
-            let state = &self.contexts[usize::from(**context)];
-            state.begun && !state.ended
-        };
-        let numbers: Vec<u8> = (1..=u8::MAX).take(self.contexts.len() - 1).collect();
-        let unended: Vec<u8> = numbers.iter().filter(open).copied().collect();
+        let numbered = (1..=u8::MAX).zip(self.contexts.of_messages());
+        let unended = numbered.filter(|(_, context)| context.begun && !context.ended);
+        let unended: Vec<u8> = unended.map(|(number, _)| number).collect();
         for context in unended {
             self.end(context)?;
         }
-        if !self.contexts.iter().any(|context| context.begun) {
+        if !self.contexts.is_begun() {
             self.open(self.head).end = true;
         }
         self.seal_open(Some(Kind::Exchange))?;
         self.put_audit(Kind::Exchange, request);
-        for context in &mut self.contexts {
-            (context.begun, context.ended) = (false, false);
-        }
+        self.contexts.end_messages();
         self.exchanges += 1;
         self.exchange_bytes = 0;
         Ok(())
     }
 
-    /// Seals what is open, with an audit, because nothing more is to be sent for now. The end of a message stays behind, so that the
-    /// exchange can end with it.
+    /// Seals what is open, with an audit, because nothing more is to be sent for now. The end of a
+    /// message stays behind, so that the exchange can end with it.
     pub(crate) fn flush(&mut self) -> Result<(), ContextError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let end = std::mem::take(&mut open.end);
@@ -248,7 +209,6 @@ impl Sender {
             data = later;
             self.seal_open(last.then_some(Kind::Part))?;
             if last {
-                self.contexts[0].begun = false;
                 self.open = held;
                 return Ok(());
             }
@@ -257,11 +217,10 @@ impl Sender {
 
     /// Ends this direction with the number of slots of each context. Nothing can be sent after it.
     pub(crate) fn fin(&mut self) -> Result<(), ContextError> {
-        if self.contexts[1..].iter().any(|context| context.begun) {
+        if self.contexts.is_begun() {
             return Err(ContextError::State("an exchange is open"));
         }
-        let counts: Vec<u8> =
-            self.contexts[1..].iter().flat_map(|context| context.slots.to_be_bytes()).collect();
+        let counts: Vec<u8> = self.contexts.slot_counts().collect();
         self.control(CONTROL_FIN, &counts)?;
         self.finished = true;
         Ok(())
@@ -269,26 +228,22 @@ impl Sender {
 
     fn seal_open(&mut self, mark: Option<Kind>) -> Result<(), ContextError> {
         let Some(open) = self.open.take() else { return Ok(()) };
-        let layout = self.contexts[usize::from(open.context)].layout;
-        let last_of_first =
-            self.slots + 1 == FIRST_RECORDS && open.data.len() >= self.capacity(layout);
-        let due = self.since_audit + 1 >= AUDIT_EVERY || last_of_first;
-        let context = &mut self.contexts[usize::from(open.context)];
+        let all = self.contexts.slots;
+        let layout = self.contexts[open.context].layout;
+        let last_of_first = all + 1 == FIRST_RECORDS && open.data.len() >= self.capacity(layout);
         let head = Head {
             context: open.context,
             slot: true,
-            mark: mark.is_some() || due,
+            mark: mark.is_some() || self.audits.is_due() || last_of_first,
             end: open.end,
             origin: 0,
         };
-        let place = Position { n: context.slots, g: self.slots, q: 0 };
+        let context = &mut self.contexts[open.context];
+        let place = Position { n: context.slots, g: all, q: 0 };
         let derive = || Keys::new(&self.keys, open.context, self.direction);
-        let Keys { cipher, writer, endpoint } = context.keys.get_or_insert_with(derive);
-        let keys = SealKeys { cipher, writer: writer.as_ref(), third: Some(endpoint) };
+        let keys = context.keys.get_or_insert_with(derive).seal_keys();
         let written = record::seal(keys, (head, place, layout), &open.data, &mut self.out)?;
-        context.slots += 1;
-        self.slots += 1;
-        self.since_audit += 1;
+        self.contexts.count_slot(open.context);
         self.note(open.context, &written);
         // An exchange's audit is written by `finish`, which has the endorsements.
         if head.mark && mark != Some(Kind::Exchange) {
@@ -299,7 +254,7 @@ impl Sender {
 
     fn note(&mut self, context: u8, written: &Written) {
         let tags = &self.out[written.tags.clone()];
-        self.digests.add(context, &written.meta[..5], 0, tags);
+        self.audits.add(context, written, tags);
         for (hop, answer) in (1..).zip(&mut self.answers) {
             if self.keys.path.right(context, hop) >= Right::Read {
                 *answer = sha256(&[answer, &written.meta, &written.hash]);
@@ -308,19 +263,14 @@ impl Sender {
     }
 
     fn put_audit(&mut self, kind: Kind, request: &[Digest]) {
-        let counters =
-            Counters { audits: self.audits, slots: self.slots, exchange: self.exchanges };
+        let slots = self.contexts.slots;
+        let counters = Counters { audits: self.audits.count, slots, exchange: self.exchanges };
         let endorsements = match kind {
             Kind::Exchange => self.endorse(counters, request),
             _ => Vec::new(),
         };
-        let digests = (&self.digests, &self.digests);
         let derive = || self.keys.secret.audit(self.direction, &self.keys.th2);
-        let key = self.audit_key.get_or_insert_with(derive);
-        audit::put(&mut self.out, (0, kind), digests, (key, counters), &endorsements);
-        self.digests.reset();
-        self.audits += 1;
-        self.since_audit = 0;
+        self.audits.put((kind, counters), &endorsements, derive, &mut self.out);
     }
 
     fn endorse(&mut self, counters: Counters, request: &[Digest]) -> Vec<Tag> {
@@ -336,7 +286,7 @@ impl Sender {
 
     /// Whether an exchange has begun and not ended.
     pub(crate) fn is_within_exchange(&self) -> bool {
-        self.contexts[1..].iter().any(|context| context.begun || context.ended)
+        self.contexts.of_messages().iter().any(|context| context.begun || context.ended)
     }
 
     /// Whether the current exchange has a byte.

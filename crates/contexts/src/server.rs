@@ -53,7 +53,8 @@ impl ServerHandshake {
         }
     }
 
-    /// The party on the other side of the transport; before PATH it is not known how many are on the way.
+    /// The party on the other side of the transport; before PATH it is not known how many are on
+    /// the way.
     pub(crate) fn neighbour(&self) -> Role {
         match &self.stage {
             Stage::Path => Role::Client,
@@ -62,8 +63,8 @@ impl ServerHandshake {
         }
     }
 
-    /// Takes a whole frame. Appends the server's flight to `out` when the first one is complete. At the end `tickets` are the TLS
-    /// records that must follow the server's READY.
+    /// Takes a whole frame. Appends the server's flight to `out` when the first one is complete. At
+    /// the end `tickets` are the TLS records that must follow the server's READY.
     pub(crate) fn receive(
         self,
         whole: &[u8],

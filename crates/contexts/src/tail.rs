@@ -16,8 +16,8 @@ const MAX_MESSAGE: usize = 16 * 1024;
 
 /// The TLS connection of an endpoint after the handshake.
 ///
-/// Its keys are taken out of rustls with the first record. A server needs them only when the session ends, and to derive them is 4 % of its work
-/// in a resumed handshake.
+/// Its keys are taken out of rustls with the first record. A server needs them only when the
+/// session ends, and to derive them is 4 % of its work in a resumed handshake.
 pub(crate) struct Tail {
     unused: Option<Box<Handshake>>,
     keys: Option<Box<TailKeys>>,
@@ -140,10 +140,12 @@ pub(crate) fn keep_tickets(
     }
 }
 
-/// Appends TLS records that rustls wrote, without change_cipher_spec, so that the transcript has no optional bytes.
+/// Appends TLS records that rustls wrote, without change_cipher_spec, so that the transcript has no
+/// optional bytes.
 ///
 /// # Errors
-/// [`ContextError::Unexpected`] if one of them is a handshake message in the clear other than the first, as after a HelloRetryRequest.
+/// [`ContextError::Unexpected`] if one of them is a handshake message in the clear other than the
+/// first, as after a HelloRetryRequest.
 pub(crate) fn put_records(
     out: &mut Vec<u8>,
     mut records: &[u8],

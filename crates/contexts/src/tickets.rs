@@ -96,8 +96,8 @@ impl OneTicket {
         Arc::new(Self { ticket, offered, received: Mutex::default() })
     }
 
-    /// The tickets that arrived since the last call, each with what is kept for its middleboxes; `first` is the number of the
-    /// first one.
+    /// The tickets that arrived since the last call, each with what is kept for its middleboxes;
+    /// `first` is the number of the first one.
     pub(crate) fn collect(&self, first: u8, keys: &EndpointKeys) -> Vec<ClientTicket> {
         let received = std::mem::take(&mut *lock(&self.received));
         let ticket = |(number, tls)| {
@@ -182,8 +182,8 @@ impl PathSessions {
     }
 }
 
-/// The session store of one server connection: a wrapper around [`PathSessions`] that keeps the middleboxes' secrets
-/// beside the TLS session.
+/// The session store of one server connection: a wrapper around [`PathSessions`] that keeps the
+/// middleboxes' secrets beside the TLS session.
 pub(crate) struct OneSession {
     all: Arc<PathSessions>,
     found: Mutex<Option<HopResumes>>,

@@ -17,8 +17,8 @@ impl Backoff {
         pause
     }
 
-    /// The pause after a connection that lasted for `lasted`. One that lasted longer than the longest pause starts the
-    /// sequence again.
+    /// The pause after a connection that lasted for `lasted`. One that lasted longer than the
+    /// longest pause starts the sequence again.
     pub fn pause_after(&mut self, lasted: Duration) -> Duration {
         if lasted > Self::LONGEST {
             self.reset();

@@ -7,7 +7,8 @@ use thiserror::Error;
 /// How messages are packed into records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Framing {
-    /// A message is sent at once when the transport is idle, and batched with others while it is busy.
+    /// A message is sent at once when the transport is idle, and batched with others while it is
+    /// busy.
     #[default]
     Auto,
     /// Each record has exactly this many bytes on the wire (64..=4096), header and tag included.

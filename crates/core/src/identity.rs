@@ -28,7 +28,8 @@ pub enum IdentityError {
 pub struct Identity([u8; KEY_LEN]);
 
 impl Identity {
-    /// The identity with this Ed25519 public key (RFC 8032). If the bytes are not a curve point, no signature verifies.
+    /// The identity with this Ed25519 public key (RFC 8032). If the bytes are not a curve point, no
+    /// signature verifies.
     pub const fn from_bytes(bytes: [u8; KEY_LEN]) -> Self {
         Self(bytes)
     }
@@ -38,8 +39,8 @@ impl Identity {
         &self.0
     }
 
-    /// The prefix and the first 8 characters (40 bits): for display only, because a key with the same
-    /// 40 bits can be found by search.
+    /// The prefix and the first 8 characters (40 bits): for display only, because a key with the
+    /// same 40 bits can be found by search.
     pub fn short(&self) -> String {
         self.to_string().chars().take(PREFIX.len() + 8).collect()
     }

@@ -39,7 +39,7 @@ pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, base32, decode_text, encode_text};
 
 /// The lowest and the highest version of the protocol inside a channel that this build speaks.
-/// Version 2 adds further streams of a session, which either side may open. Version 3 adds a request and start in one
-/// operation, a limit of the running time, and the list of sessions that an identity requested for others, which a key
-/// rotation ends.
+/// Version 2 adds further streams of a session, which either side may open. Version 3 adds a
+/// request and start in one operation, a limit of the running time, and the list of sessions that
+/// an identity requested for others, which a key rotation ends.
 pub const WIRE_VERSIONS: std::ops::RangeInclusive<u32> = 1..=4;

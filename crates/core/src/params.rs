@@ -32,7 +32,8 @@ impl Params {
     pub const ROOT: &'static str = "root";
     /// The key of a share's number at its node, 8 bytes, big-endian.
     pub const SHARE: &'static str = "share";
-    /// The key of random bytes that make otherwise equal links differ. It is not passed to services.
+    /// The key of random bytes that make otherwise equal links differ. It is not passed to
+    /// services.
     pub const NONCE: &'static str = "nonce";
 
     /// No parameters.
@@ -94,7 +95,8 @@ impl Params {
         self.value(Self::ARGS).map(decode_list).transpose()
     }
 
-    /// Encodes the pairs, sorted by key: key length 4 ‖ key ‖ value length 4 ‖ value each, big-endian.
+    /// Encodes the pairs, sorted by key: key length 4 ‖ key ‖ value length 4 ‖ value each,
+    /// big-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (key, value) in &self.0 {
@@ -104,7 +106,8 @@ impl Params {
         bytes
     }
 
-    /// Decodes the output of [`Self::encode`]. Keys must be strictly ascending, so the encoding is canonical.
+    /// Decodes the output of [`Self::encode`]. Keys must be strictly ascending, so the encoding is
+    /// canonical.
     ///
     /// # Errors
     /// [`ParamsError::TooLong`] or [`ParamsError::Malformed`].

@@ -1,13 +1,14 @@
-//! Which characters of text from another machine may be printed unchanged, and how the others are escaped or removed.
+//! Which characters of text from another machine may be printed unchanged, and how the others are
+//! escaped or removed.
 //!
-//! All output of such text uses this module: the terminal, the log, the catalogue's pages, and the short texts that
-//! one machine sends to be printed by another.
+//! All output of such text uses this module: the terminal, the log, the catalogue's pages, and the
+//! short texts that one machine sends to be printed by another.
 
 /// Whether `c` is neither a terminal control nor able to make a text look like another.
 ///
-/// Returns `false` for the control characters (C0, DEL, C1), the bidirectional controls (Unicode UAX 9), line and paragraph
-/// separators, tags, and characters that are invisible in every script. U+200C and U+200D are printable: Persian and the
-/// languages of India are written with them.
+/// Returns `false` for the control characters (C0, DEL, C1), the bidirectional controls (Unicode
+/// UAX 9), line and paragraph separators, tags, and characters that are invisible in every script.
+/// U+200C and U+200D are printable: Persian and the languages of India are written with them.
 pub fn is_printable(c: char) -> bool {
     let is_bidirectional = matches!(
         c,
@@ -28,8 +29,8 @@ pub fn is_printable(c: char) -> bool {
     !(c.is_control() || is_bidirectional || is_separator || is_invisible)
 }
 
-/// `text` on one line, with each character that is not [printable](is_printable) replaced by an escape such as `\u{1b}`
-/// or `\n`.
+/// `text` on one line, with each character that is not [printable](is_printable) replaced by an
+/// escape such as `\u{1b}` or `\n`.
 pub fn escape(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if is_printable(c) {
@@ -41,7 +42,8 @@ pub fn escape(text: &str) -> String {
     })
 }
 
-/// The printable characters of `text`, cut to at most `max` bytes, for a text that is sent to another machine.
+/// The printable characters of `text`, cut to at most `max` bytes, for a text that is sent to
+/// another machine.
 pub fn one_line(text: &str, max: usize) -> String {
     let mut line = String::new();
     for c in text.chars().filter(|&c| is_printable(c)) {

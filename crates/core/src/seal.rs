@@ -1,7 +1,8 @@
-//! Public-key encryption of one message to a key generated for it, so that a relay can neither read nor change it.
+//! Public-key encryption of one message to a key generated for it, so that a relay can neither read
+//! nor change it.
 //!
-//! X25519 (RFC 7748) and ML-KEM-768 (FIPS 203) are combined, as in the handshake of a channel: a recorded message stays
-//! confidential as long as one of the two is unbroken.
+//! X25519 (RFC 7748) and ML-KEM-768 (FIPS 203) are combined, as in the handshake of a channel: a
+//! recorded message stays confidential as long as one of the two is unbroken.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};

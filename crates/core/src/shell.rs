@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// `text` as one word of a POSIX shell: unchanged if the shell takes every character literally, else in single quotes.
+/// `text` as one word of a POSIX shell: unchanged if the shell takes every character literally,
+/// else in single quotes.
 pub fn shell_word(text: &str) -> Cow<'_, str> {
     let literal = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     // `=` is literal in an argument, but would make the first word of a command an assignment.

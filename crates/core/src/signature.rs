@@ -1,5 +1,5 @@
-//! Ed25519 signatures with a label, in the form of TLS 1.3 (RFC 8446 4.4.3), so that a signature made for one purpose
-//! does not verify for another.
+//! Ed25519 signatures with a label, in the form of TLS 1.3 (RFC 8446 4.4.3), so that a signature
+//! made for one purpose does not verify for another.
 
 use thiserror::Error;
 

@@ -9,8 +9,8 @@ use thiserror::Error;
 )]
 pub struct SizeError;
 
-/// Reads a number of bytes: digits, with K, M, G or T for powers of 1000 (SI), or Ki, Mi, Gi or Ti for powers of 1024
-/// (IEC 80000-13).
+/// Reads a number of bytes: digits, with K, M, G or T for powers of 1000 (SI), or Ki, Mi, Gi or Ti
+/// for powers of 1024 (IEC 80000-13).
 ///
 /// # Errors
 /// [`SizeError`], also for zero and for 2^64 and more.

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-/// The source that an address belongs to: the IPv4 address, or the /64 prefix of an IPv6 address, which
-/// commonly belongs to one host (RFC 4291 section 2.5.4).
+/// The source that an address belongs to: the IPv4 address, or the /64 prefix of an IPv6 address,
+/// which commonly belongs to one host (RFC 4291 section 2.5.4).
 pub fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & (u128::MAX << 64)).into()),

@@ -1,4 +1,5 @@
-//! Successions: a statement, signed by an old key, that names its successor. `levada id rotate` makes one.
+//! Successions: a statement, signed by an old key, that names its successor. `levada id rotate`
+//! makes one.
 
 use thiserror::Error;
 
@@ -31,8 +32,8 @@ pub struct Succession {
     signature: Signature,
 }
 
-/// The signed bytes. The fields before the ids have a fixed length, so a statement without ids is that of
-/// protocol versions 1 and 2.
+/// The signed bytes. The fields before the ids have a fixed length, so a statement without ids is
+/// that of protocol versions 1 and 2.
 fn message(old: &Identity, new: &Identity, time: UnixTime, keep: &[SessionBytes]) -> Vec<u8> {
     let mut message = [old.as_bytes().as_slice(), new.as_bytes(), &time.0.to_be_bytes()].concat();
     message.extend(keep.iter().flatten());
@@ -43,7 +44,8 @@ impl Succession {
     /// Most session ids in one statement.
     pub const MAX_KEEP: usize = 256;
 
-    /// A statement that `new` replaces `old`; sessions that `old` requested for other identities end.
+    /// A statement that `new` replaces `old`; sessions that `old` requested for other identities
+    /// end.
     pub fn sign(old: &SecretKey, new: &Identity, time: UnixTime) -> Self {
         Self::signed(old, new, time, Vec::new())
     }
@@ -84,7 +86,8 @@ impl Succession {
         self.time
     }
 
-    /// The ids of the sessions that continue although the old key requested them for other identities.
+    /// The ids of the sessions that continue although the old key requested them for other
+    /// identities.
     pub fn keep(&self) -> &[[u8; 16]] {
         &self.keep
     }

@@ -1,5 +1,5 @@
-//! The text form of identities, capabilities, invitations and tickets: a prefix, then base32 (RFC 4648,
-//! lower case, no padding) of the bytes followed by a checksum of 4 bytes.
+//! The text form of identities, capabilities, invitations and tickets: a prefix, then base32 (RFC
+//! 4648, lower case, no padding) of the bytes followed by a checksum of 4 bytes.
 //!
 //! The encoding is canonical: upper case, padding, white space and unused bits set in the last
 //! character are refused.

@@ -12,7 +12,8 @@ include!(concat!(env!("OUT_DIR"), "/levada.v1.rs"));
 /// The longest [`Operation`] or [`Answer`], in bytes; a longer one is refused before it is decoded.
 pub const MAX_MESSAGE: usize = 256 * 1024;
 
-/// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one link.
+/// The longest [`Mediation`], in bytes: a question or a reply with the longest parameters of one
+/// link.
 pub const MAX_MEDIATION: usize = 128 * 1024;
 
 /// The longest text of a refusal, in bytes.
@@ -22,7 +23,8 @@ const MAX_TEXT: usize = 512;
 pub mod catalogue {
     include!(concat!(env!("OUT_DIR"), "/levada.catalogue.v1.rs"));
 
-    /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor (1 MiB) and the other fields.
+    /// The longest [`Call`] or [`Answer`], in bytes: the longest descriptor (1 MiB) and the other
+    /// fields.
     pub const MAX_MESSAGE: usize = (1024 + 128) * 1024;
     /// The longest [`Record`] of a catalogue on several nodes, in bytes.
     pub const MAX_RECORD: usize = MAX_MESSAGE + 1024;

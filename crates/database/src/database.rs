@@ -38,11 +38,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Opens `path`, creates it with mode 0600 if it is missing, and brings it to the newest schema version.
+    /// Opens `path`, creates it with mode 0600 if it is missing, and brings it to the newest schema
+    /// version.
     ///
     /// # Errors
-    /// [`DatabaseError`] names the file and the fault; a file of another kind, or of a newer schema version,
-    /// is not changed.
+    /// [`DatabaseError`] names the file and the fault; a file of another kind, or of a newer schema
+    /// version, is not changed.
     pub fn open(path: &Path, kind: &Kind) -> Result<Self, DatabaseError> {
         let failed = |error| DatabaseError::file(path, error);
         file::create_private(path).map_err(failed)?;
@@ -51,7 +52,8 @@ impl Database {
         Self::set_up(Connection::open_with_flags(path, FLAGS), path, kind)
     }
 
-    /// As [`Self::open`], with another virtual file system of SQLite, in which `path` is only a name.
+    /// As [`Self::open`], with another virtual file system of SQLite, in which `path` is only a
+    /// name.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -81,8 +83,8 @@ impl Database {
         &self.path
     }
 
-    /// Runs `work` in one `BEGIN IMMEDIATE` transaction. If it succeeds, the changes are on disk when
-    /// this returns (`synchronous=FULL`); otherwise the transaction is rolled back.
+    /// Runs `work` in one `BEGIN IMMEDIATE` transaction. If it succeeds, the changes are on disk
+    /// when this returns (`synchronous=FULL`); otherwise the transaction is rolled back.
     ///
     /// # Errors
     /// The error that `work` refused with, or [`DatabaseError`] if SQLite failed.
@@ -93,8 +95,9 @@ impl Database {
         self.write_then(work, |done| done)
     }
 
-    /// As [`Self::write`], then calls `committed` with the result before any other call uses the connection. So a copy in
-    /// memory that `committed` updates changes in the order of the transactions, and a transaction never sees an older one.
+    /// As [`Self::write`], then calls `committed` with the result before any other call uses the
+    /// connection. So a copy in memory that `committed` updates changes in the order of the
+    /// transactions, and a transaction never sees an older one.
     ///
     /// # Errors
     /// As for [`Self::write`]; `committed` was not called.
@@ -107,7 +110,8 @@ impl Database {
         write(&mut connection, work).map(committed).map_err(|fault| fault.at(&self.path))
     }
 
-    /// Runs `work`, which must only read. It holds the connection: other threads wait until it returns.
+    /// Runs `work`, which must only read. It holds the connection: other threads wait until it
+    /// returns.
     ///
     /// # Errors
     /// [`DatabaseError`] if SQLite failed.
@@ -118,8 +122,8 @@ impl Database {
         work(&self.lock()).map_err(|error| DatabaseError::sql(&self.path, error))
     }
 
-    /// Writes a consistent copy to `to`, which must not exist, with mode 0600; it is on disk when this
-    /// returns.
+    /// Writes a consistent copy to `to`, which must not exist, with mode 0600; it is on disk when
+    /// this returns.
     ///
     /// # Errors
     /// [`DatabaseError`] names `to`.
@@ -135,8 +139,9 @@ impl Database {
         file::sync(to).map_err(failed)
     }
 
-    /// Copies the pages to `to`, which must not exist, with mode 0600, and returns what `read` finds in them. Faster than
-    /// [`Self::snapshot`], as nothing is arranged anew or synced; other calls wait meanwhile.
+    /// Copies the pages to `to`, which must not exist, with mode 0600, and returns what `read`
+    /// finds in them. Faster than [`Self::snapshot`], as nothing is arranged anew or synced; other
+    /// calls wait meanwhile.
     ///
     /// # Errors
     /// [`DatabaseError`] names the file.
@@ -181,7 +186,8 @@ impl Database {
         Ok(())
     }
 
-    /// A poisoned lock is taken: a panic in a transaction rolls it back, so the connection stays usable.
+    /// A poisoned lock is taken: a panic in a transaction rolls it back, so the connection stays
+    /// usable.
     fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -199,21 +205,23 @@ pub(crate) fn configure(connection: &Connection, kind: &Kind) -> rusqlite::Resul
     connection.busy_timeout(kind.busy_timeout)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    // Query plans must not depend on bound values; otherwise each use of a statement beside a partial index recompiles it.
+    // Query plans must not depend on bound values; otherwise each use of a statement beside a
+    // partial index recompiles it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     if kind.exclusive {
         // Before the first read, which then takes the lock and keeps it.
         connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     }
-    // FULL: a commit is on disk when it returns. Temporary tables are in memory, so that no secret is written to /tmp.
+    // FULL: a commit is on disk when it returns. Temporary tables are in memory, so that no secret
+    // is written to /tmp.
     connection.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;
          PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;",
     )
 }
 
-/// Switches to WAL, waiting at most `busy_timeout`. Several processes may create one database at the same time, and
-/// SQLite's busy handler does not run while the journal mode changes.
+/// Switches to WAL, waiting at most `busy_timeout`. Several processes may create one database at
+/// the same time, and SQLite's busy handler does not run while the journal mode changes.
 fn enter_wal(connection: &Connection, kind: &Kind) -> rusqlite::Result<()> {
     let since = Instant::now();
     loop {
@@ -238,7 +246,8 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy)
 }
 
-/// As [`version`], in one transaction, so that a database that another process is creating is not read half.
+/// As [`version`], in one transaction, so that a database that another process is creating is not
+/// read half.
 pub(crate) fn version_in_transaction(
     connection: &Connection,
     path: &Path,

@@ -26,8 +26,8 @@ pub enum DiskState {
 }
 
 impl DiskState {
-    /// The state of the file system of `folder`, found by writing 64 KiB there to an unnamed or temporary file. Other
-    /// errors, such as missing permissions, count as [`Self::Writable`].
+    /// The state of the file system of `folder`, found by writing 64 KiB there to an unnamed or
+    /// temporary file. Other errors, such as missing permissions, count as [`Self::Writable`].
     pub fn of(folder: &Path) -> Self {
         match probe(folder).map_err(|error| error.kind()) {
             Err(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => Self::Full,

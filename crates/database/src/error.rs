@@ -110,7 +110,8 @@ impl DatabaseError {
                 Some(ErrorCode::NotADatabase) => Self::Foreign { path },
                 Some(ErrorCode::DatabaseCorrupt) => Self::damaged(&path, source),
                 Some(ErrorCode::DiskFull) => Self::Full { path },
-                // A file that was open when the disk was remounted read-only fails with these codes, too.
+                // A file that was open when the disk was remounted read-only fails with these
+                // codes, too.
                 Some(ErrorCode::ReadOnly | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
                     if is_read_only(folder_of(&path)) =>
                 {

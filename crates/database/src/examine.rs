@@ -14,8 +14,9 @@ use crate::error::{DatabaseError, Fault};
 use crate::file;
 
 impl Database {
-    /// Opens `path` to read it, and returns whether its schema is the newest one. Nothing changes on disk: the file is
-    /// neither created nor migrated, and its write-ahead log keeps what a killed process left there.
+    /// Opens `path` to read it, and returns whether its schema is the newest one. Nothing changes
+    /// on disk: the file is neither created nor migrated, and its write-ahead log keeps what a
+    /// killed process left there.
     ///
     /// # Errors
     /// The [`DatabaseError`] with which [`Self::open`] would fail.
@@ -41,7 +42,8 @@ fn log_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Opens a database that no process uses and that has no log. SQLite neither locks an immutable file nor creates a log.
+/// Opens a database that no process uses and that has no log. SQLite neither locks an immutable
+/// file nor creates a log.
 fn without_log(path: &Path, kind: &Kind) -> Result<(Connection, u32), DatabaseError> {
     let failed = |error| DatabaseError::sql(path, error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
@@ -63,8 +65,8 @@ fn immutable(path: &Path) -> io::Result<String> {
     Ok(format!("file://{}?immutable=1", escaped.collect::<String>()))
 }
 
-/// Opens a database with a log: a process was killed, or uses it now. With the exclusive lock SQLite has the index of the log
-/// in memory, and writes no `-shm`.
+/// Opens a database with a log: a process was killed, or uses it now. With the exclusive lock
+/// SQLite has the index of the log in memory, and writes no `-shm`.
 fn with_log(path: &Path, kind: &Kind) -> Result<(Connection, u32), DatabaseError> {
     let alone = Kind { exclusive: true, busy_timeout: Duration::ZERO, ..*kind };
     match read_with_log(path, &alone) {

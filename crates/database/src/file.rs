@@ -12,14 +12,14 @@ use rustix::io::Errno;
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Makes sure that `path` is a regular file with mode 0600 at most; a missing folder is created with mode 0700.
-/// SQLite gives its companion files (`-wal`, `-shm`) the mode of the database file.
+/// Makes sure that `path` is a regular file with mode 0600 at most; a missing folder is created
+/// with mode 0700. SQLite gives its companion files (`-wal`, `-shm`) the mode of the database file.
 ///
 /// # Errors
 /// The operating system's.
 pub fn create_private(path: &Path) -> io::Result<()> {
-    // Closing any descriptor of a file drops all POSIX locks of the process on it (fcntl(2)). The descriptor
-    // opened here must be closed before another thread opens the file in SQLite.
+    // Closing any descriptor of a file drops all POSIX locks of the process on it (fcntl(2)). The
+    // descriptor opened here must be closed before another thread opens the file in SQLite.
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = folder_of(path);
@@ -88,11 +88,12 @@ pub(crate) fn not_regular() -> io::Error {
     io::Error::other("not a regular file")
 }
 
-/// Checks that this user may read a file; with `exclusive`, that they may also write to it and make others next to it, as
-/// SQLite does for a process that keeps the file.
+/// Checks that this user may read a file; with `exclusive`, that they may also write to it and make
+/// others next to it, as SQLite does for a process that keeps the file.
 ///
 /// # Errors
-/// [`io::ErrorKind::PermissionDenied`]. A read-only disk is no error here: SQLite reads a database there.
+/// [`io::ErrorKind::PermissionDenied`]. A read-only disk is no error here: SQLite reads a database
+/// there.
 pub(crate) fn check_access(path: &Path, exclusive: bool) -> io::Result<()> {
     let checked = match exclusive {
         true => access(folder_of(path), Access::WRITE_OK | Access::EXEC_OK)
@@ -105,7 +106,8 @@ pub(crate) fn check_access(path: &Path, exclusive: bool) -> io::Result<()> {
     }
 }
 
-/// Checks that this user could create the file `path` and the folders above it that are missing. Nothing is created.
+/// Checks that this user could create the file `path` and the folders above it that are missing.
+/// Nothing is created.
 ///
 /// # Errors
 /// The operating system's.
@@ -122,7 +124,8 @@ pub fn check_creation(path: &Path) -> io::Result<()> {
     access(folder, Access::WRITE_OK | Access::EXEC_OK)
 }
 
-/// Checks that `folder` is missing, or a folder in which this user can make files. Nothing is created.
+/// Checks that `folder` is missing, or a folder in which this user can make files. Nothing is
+/// created.
 ///
 /// # Errors
 /// The operating system's, as for the creation of the folder or of a file in it.

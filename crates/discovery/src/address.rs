@@ -16,8 +16,9 @@ impl Loopback {
         Self(loopback.filter_map(|interface| interface.index).collect())
     }
 
-    /// The announced address, if a node can listen there. A loopback address is accepted only from a loopback
-    /// interface: announced by another machine it would direct the client to services of its own machine.
+    /// The announced address, if a node can listen there. A loopback address is accepted only from
+    /// a loopback interface: announced by another machine it would direct the client to services of
+    /// its own machine.
     pub(crate) fn validate(&self, announced: &ScopedIp, port: u16) -> Option<SocketAddr> {
         match announced {
             _ if port == 0 => None,
@@ -52,8 +53,8 @@ fn is_valid_v6(address: &Ipv6Addr, here: impl FnOnce() -> bool) -> bool {
     !(address.is_unspecified() || address.is_multicast() || address.to_ipv4_mapped().is_some())
 }
 
-/// The order in which addresses are tried: routable, then loopback, then link-local ones, whose scope id may change;
-/// IPv4 first within each.
+/// The order in which addresses are tried: routable, then loopback, then link-local ones, whose
+/// scope id may change; IPv4 first within each.
 pub(crate) fn order(address: &SocketAddr) -> (u8, bool, SocketAddr) {
     let reach = match address.ip() {
         ip if ip.is_loopback() => 1,

@@ -15,11 +15,11 @@ use crate::{DiscoveryError, multicast};
 const INTERFACE_CHECK: u32 = 1;
 /// The interval of health checks of the responder.
 const HEALTH_CHECK: Duration = Duration::from_secs(2);
-/// How long the responder may take to return its metrics. One that takes longer is flooded, not dead: it handles
-/// received packets before commands.
+/// How long the responder may take to return its metrics. One that takes longer is flooded, not
+/// dead: it handles received packets before commands.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most cached records and timers of one responder. It sends no queries, but mdns-sd also caches the records of
-/// unsolicited packets without a PTR record.
+/// Most cached records and timers of one responder. It sends no queries, but mdns-sd also caches
+/// the records of unsolicited packets without a PTR record.
 const MAX_CACHED: i64 = 4096;
 /// The lifetime of one responder, because its metrics do not count all that it caches.
 const MAX_AGE: Duration = Duration::from_secs(600);
@@ -35,7 +35,8 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Starts to announce; other nodes can find it after about one second. Must be called within a tokio runtime.
+    /// Starts to announce; other nodes can find it after about one second. Must be called within a
+    /// tokio runtime.
     ///
     /// # Errors
     /// [`DiscoveryError`] if the name is invalid, or this machine cannot use multicast DNS.
@@ -55,7 +56,8 @@ impl Announcer {
     }
 }
 
-/// Announces until `stopped`. A responder that has ended, exceeds [`MAX_CACHED`] or [`MAX_AGE`] is replaced.
+/// Announces until `stopped`. A responder that has ended, exceeds [`MAX_CACHED`] or [`MAX_AGE`] is
+/// replaced.
 async fn supervise(
     announcement: Announcement,
     responder: Responder,
@@ -72,7 +74,8 @@ async fn supervise(
             _ = &mut stopped => break,
             is_healthy = check => is_healthy,
         };
-        // The old responder runs until its successor has announced, so that the node is never missing.
+        // The old responder runs until its successor has announced, so that the node is never
+        // missing.
         if let Some(replaced) = replaced.take() {
             replaced.end_without_goodbye();
         }

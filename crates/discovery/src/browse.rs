@@ -1,7 +1,8 @@
 //! Browsing for nodes.
 //!
-//! Each query starts a fresh mDNS client, so that its result has only nodes that answered during the query. A long-lived
-//! client would also return cached records of nodes that were killed, until the records expire.
+//! Each query starts a fresh mDNS client, so that its result has only nodes that answered during
+//! the query. A long-lived client would also return cached records of nodes that were killed, until
+//! the records expire.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,19 +15,20 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::neighbour::Collector;
 use crate::{BrowseResult, DiscoveryError, Neighbour, SERVICE, Targets, multicast};
 
-/// The duration of [`browse`]. A responder answers within 120 ms, but not if it sent the same record less than a
-/// second before (RFC 6762 section 6); the client therefore repeats the question after one second.
+/// The duration of [`browse`]. A responder answers within 120 ms, but not if it sent the same
+/// record less than a second before (RFC 6762 section 6); the client therefore repeats the question
+/// after one second.
 pub const BROWSE_TIME: Duration = Duration::from_millis(1400);
 /// How long [`find`] waits for further addresses after the first match, at least.
 const SETTLE_TIME: Duration = Duration::from_millis(120);
-/// How long [`find`] runs at least: the first question is then usually answered. An announcement that arrives earlier
-/// was unsolicited, and may be a false claim of the key.
+/// How long [`find`] runs at least: the first question is then usually answered. An announcement
+/// that arrives earlier was unsolicited, and may be a false claim of the key.
 const FIRST_ANSWERS: Duration = Duration::from_millis(400);
 /// The delay before a client whose thread ended is restarted.
 const RESTART_DELAY: Duration = Duration::from_millis(50);
 
-/// Collects the announcements of all nodes for [`BROWSE_TIME`]. It does not return earlier, because a second node with
-/// the same name is a conflict that must be reported.
+/// Collects the announcements of all nodes for [`BROWSE_TIME`]. It does not return earlier, because
+/// a second node with the same name is a conflict that must be reported.
 ///
 /// # Errors
 /// [`DiscoveryError`] if this machine cannot use multicast DNS.
@@ -37,9 +39,10 @@ pub async fn browse(targets: Targets) -> Result<BrowseResult, DiscoveryError> {
     Ok(browser.collector.finish())
 }
 
-/// Searches for a key, for [`BROWSE_TIME`] at most. The handshake proves possession of the key, so the first announcement
-/// of it ends the search, after a short wait for further addresses and other announcements of the same key. If none of
-/// these nodes has the key, [`browse`] returns all announcements of it.
+/// Searches for a key, for [`BROWSE_TIME`] at most. The handshake proves possession of the key, so
+/// the first announcement of it ends the search, after a short wait for further addresses and other
+/// announcements of the same key. If none of these nodes has the key, [`browse`] returns all
+/// announcements of it.
 ///
 /// # Errors
 /// [`DiscoveryError`] if this machine cannot use multicast DNS.
@@ -76,7 +79,8 @@ impl Browser {
     /// Collects announcements until `done`.
     async fn collect_until(&mut self, done: impl Fn(&Collector) -> bool) {
         while !done(&self.collector) {
-            // In a flood `recv_async` is always ready; without a yield the timeout would never fire.
+            // In a flood `recv_async` is always ready; without a yield the timeout would never
+            // fire.
             consume_budget().await;
             match self.client.events.recv_async().await {
                 Ok(event) => self.collector.handle(&event),

@@ -1,4 +1,5 @@
-//! Discovery of nodes on the local network: announcement and browsing by DNS-SD over multicast DNS (RFC 6762, RFC 6763).
+//! Discovery of nodes on the local network: announcement and browsing by DNS-SD over multicast DNS
+//! (RFC 6762, RFC 6763).
 //!
 //! Announcements are unauthenticated: a name does not vouch for a key, and an address is a hint.
 //! Input from the network is validated and bounded in number and length; invalid input is dropped.

@@ -26,7 +26,8 @@ pub struct Interface {
 /// The interfaces that are up and can join the multicast DNS groups. Sends nothing.
 ///
 /// # Errors
-/// [`DiscoveryError::NoMulticast`] if there is none, or another process has the port without sharing it.
+/// [`DiscoveryError::NoMulticast`] if there is none, or another process has the port without
+/// sharing it.
 pub fn usable_interfaces() -> Result<Vec<Interface>, DiscoveryError> {
     let v4 = socket(Domain::IPV4);
     let v6 = socket(Domain::IPV6);

@@ -15,7 +15,8 @@ pub const MAX_NEIGHBOURS: usize = 1024;
 pub const MAX_ADDRESSES: usize = 16;
 /// Most announcements of a target key: a node has one for each port.
 const MAX_OF_KEY: usize = 16;
-/// The longest instance name, in bytes: 255 (RFC 1035 section 2.3.4), each as an escape of 4 characters.
+/// The longest instance name, in bytes: 255 (RFC 1035 section 2.3.4), each as an escape of 4
+/// characters.
 const MAX_INSTANCE: usize = 4 * 255;
 
 /// An announced node. Its fields are unauthenticated claims.
@@ -39,8 +40,8 @@ pub struct BrowseResult {
 }
 
 impl BrowseResult {
-    /// All claims of a key, under any name, merged into one neighbour with the first of the names. So a false claim
-    /// of a key cannot hide the node that has it.
+    /// All claims of a key, under any name, merged into one neighbour with the first of the names.
+    /// So a false claim of a key cannot hide the node that has it.
     pub fn merged(&self, identity: &Identity) -> Option<Neighbour> {
         let mut claims = self.neighbours.iter().filter(|one| one.identity == *identity);
         let mut found = claims.next()?.clone();
@@ -52,7 +53,8 @@ impl BrowseResult {
     }
 }
 
-/// The names and keys that a query is for. They have separate limits, so that other announcements cannot displace them.
+/// The names and keys that a query is for. They have separate limits, so that other announcements
+/// cannot displace them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Names.
@@ -65,7 +67,8 @@ pub struct Targets {
 pub(crate) struct Collector {
     targets: Targets,
     loopback: Loopback,
-    /// By instance name and key, so that an announcement of the same instance with another key does not replace one.
+    /// By instance name and key, so that an announcement of the same instance with another key does
+    /// not replace one.
     announced: HashMap<(String, Identity), Entry>,
     truncated: bool,
 }
@@ -170,7 +173,8 @@ impl Collector {
     }
 }
 
-/// Sorts the addresses in the order in which to try them, removes duplicates, and cuts to [`MAX_ADDRESSES`].
+/// Sorts the addresses in the order in which to try them, removes duplicates, and cuts to
+/// [`MAX_ADDRESSES`].
 fn bounded(mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
     addresses.sort_by_key(order);
     addresses.dedup();

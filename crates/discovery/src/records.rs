@@ -1,5 +1,5 @@
-//! The records of a node: for each listening port a service instance, and a host with the addresses that
-//! this port is bound to.
+//! The records of a node: for each listening port a service instance, and a host with the addresses
+//! that this port is bound to.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -14,8 +14,9 @@ const KEY_IN_INSTANCE: usize = 8;
 const KEY_IN_HOST: usize = 16;
 /// The longest label, in bytes (RFC 1035 section 2.3.4).
 const MAX_LABEL: usize = 63;
-/// Bytes that stay free in an instance label. On a name conflict the responder appends ` (2)` and so
-/// on (RFC 6763 appendix D); a label that exceeded 63 bytes by that would not be announced at all.
+/// Bytes that stay free in an instance label. On a name conflict the responder appends ` (2)` and
+/// so on (RFC 6763 appendix D); a label that exceeded 63 bytes by that would not be announced at
+/// all.
 const CONFLICT_SUFFIX: usize = 8;
 
 /// The content of a node's announcement.
@@ -81,9 +82,9 @@ pub(crate) fn interfaces(ports: &BTreeMap<u16, Bound>) -> Option<Vec<IfKind>> {
     Some(kinds.collect())
 }
 
-/// The service instance of one port; `index` is its position among the ports. Host and instance names contain the
-/// key, so that they are unique. Each port has its own host name, because ports may be bound to different
-/// addresses.
+/// The service instance of one port; `index` is its position among the ports. Host and instance
+/// names contain the key, so that they are unique. Each port has its own host name, because ports
+/// may be bound to different addresses.
 pub(crate) fn service(
     announcement: &Announcement,
     index: usize,
@@ -108,8 +109,8 @@ pub(crate) fn service(
     Ok(service)
 }
 
-/// The node's name, shortened if the label would be too long, and the suffix. Dots, which would need escapes, are
-/// replaced; the TXT record has the unchanged name.
+/// The node's name, shortened if the label would be too long, and the suffix. Dots, which would
+/// need escapes, are replaced; the TXT record has the unchanged name.
 fn instance(name: &str, suffix: &str) -> String {
     let max = (MAX_LABEL - CONFLICT_SUFFIX).saturating_sub(suffix.len());
     let plain = name.chars().map(|c| if c == '.' { '-' } else { c });

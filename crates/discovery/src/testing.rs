@@ -32,8 +32,8 @@ impl Claim {
         }
     }
 
-    /// The response that announces it: a PTR, an SRV, a TXT and an A record (RFC 1035 section 4, RFC 6762
-    /// section 18, RFC 6763 section 4), with uncompressed names.
+    /// The response that announces it: a PTR, an SRV, a TXT and an A record (RFC 1035 section 4,
+    /// RFC 6762 section 18, RFC 6763 section 4), with uncompressed names.
     pub fn packet(&self) -> Vec<u8> {
         let service = SERVICE.trim_end_matches('.').split('.').map(str::as_bytes);
         let instance = name([self.instance.as_slice()].into_iter().chain(service.clone()));

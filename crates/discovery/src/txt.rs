@@ -21,9 +21,9 @@ pub(crate) fn encode(name: &str, identity: &Identity) -> [(&'static str, String)
     [(NAME, name.to_owned()), (KEY, identity.to_string()), (VERSION, version)]
 }
 
-/// Decodes the entries of a TXT record; `None` if it is not that of a node. Of entries with the same key
-/// the first counts, and keys are case-insensitive (RFC 6763 section 6.4). The version only has to be a positive
-/// number, because the handshake negotiates the version.
+/// Decodes the entries of a TXT record; `None` if it is not that of a node. Of entries with the
+/// same key the first counts, and keys are case-insensitive (RFC 6763 section 6.4). The version
+/// only has to be a positive number, because the handshake negotiates the version.
 pub(crate) fn decode<'a>(
     entries: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
 ) -> Option<TxtRecord> {

@@ -1,8 +1,10 @@
-//! Addresses as text, in pins, invitations and capabilities. They are hints and are not authenticated.
+//! Addresses as text, in pins, invitations and capabilities. They are hints and are not
+//! authenticated.
 //!
-//! `HOST:PORT` means the same on every machine. An address of loopback or of a single link does not: its text is
-//! `HOST:PORT@TAG`, and it is dialled only on the machine with this TAG. Without a tag, such an address is
-//! dialled only if the user types it, and then gets the tag of this machine.
+//! `HOST:PORT` means the same on every machine. An address of loopback or of a single link does
+//! not: its text is `HOST:PORT@TAG`, and it is dialled only on the machine with this TAG. Without a
+//! tag, such an address is dialled only if the user types it, and then gets the tag of this
+//! machine.
 
 mod machine;
 mod own;
@@ -17,7 +19,8 @@ use tokio::time::timeout;
 
 pub use own::{published, reachable};
 
-/// Maximum length of an address in bytes: that of a name in a text form (`docs/protocol.md`, "Text forms").
+/// Maximum length of an address in bytes: that of a name in a text form (`docs/protocol.md`, "Text
+/// forms").
 const MAX_ADDRESS: usize = 255;
 /// How long the resolution of a name may take.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -37,8 +40,8 @@ pub enum AdvertiseError {
     Local,
 }
 
-/// Checks an address for other machines: a DNS name, or an IPv4 or IPv6 address that means the same everywhere, with its
-/// port.
+/// Checks an address for other machines: a DNS name, or an IPv4 or IPv6 address that means the same
+/// everywhere, with its port.
 ///
 /// # Errors
 /// [`AdvertiseError`] names the fault.
@@ -60,8 +63,8 @@ pub fn advertised(text: &str) -> Result<String, AdvertiseError> {
     }
 }
 
-/// Whether `host` is a host name: labels of letters, digits, `-` and `_`, the last with a letter, which distinguishes it
-/// from an address (RFC 1123 section 2.1).
+/// Whether `host` is a host name: labels of letters, digits, `-` and `_`, the last with a letter,
+/// which distinguishes it from an address (RFC 1123 section 2.1).
 fn is_name(host: &str) -> bool {
     let host = host.strip_suffix('.').unwrap_or(host);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -77,7 +80,8 @@ fn is_localhost(host: &str) -> bool {
     host == "localhost" || host.ends_with(".localhost")
 }
 
-/// Whether `ip` means another host, or none, on another machine: it is loopback, link-local or unspecified.
+/// Whether `ip` means another host, or none, on another machine: it is loopback, link-local or
+/// unspecified.
 fn is_local(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local() || ip.octets()[0] == 0,
@@ -97,8 +101,8 @@ pub fn handed_out(address: &SocketAddr) -> Option<String> {
     is_usable.then(|| of_socket(address))
 }
 
-/// The addresses for one that the user typed. It is always dialled, so the tag of this machine is added where it may be of
-/// this machine.
+/// The addresses for one that the user typed. It is always dialled, so the tag of this machine is
+/// added where it may be of this machine.
 pub fn typed(text: &str) -> Vec<String> {
     let (host_port, _) = split(text);
     match host_port.parse::<SocketAddr>() {
@@ -137,8 +141,8 @@ pub fn is_of_link(text: &str) -> bool {
     ip.is_ok_and(|ip| is_local(ip) && !ip.to_canonical().is_loopback())
 }
 
-/// Resolves an address to socket addresses, both families in turn (RFC 8305 section 4). Without a tag, those of this machine
-/// are left out.
+/// Resolves an address to socket addresses, both families in turn (RFC 8305 section 4). Without a
+/// tag, those of this machine are left out.
 ///
 /// # Errors
 /// The error of the resolver; `TimedOut` after 5 s; `NotFound` if no address is left.

@@ -20,7 +20,8 @@ pub use private::write_private;
 /// The environment variable for one folder of the configuration, state and runtime files of a home.
 pub const HOME_VARIABLE: &str = "LEVADA_HOME";
 
-/// Maximum length of a socket path in bytes: `sun_path` has 108 bytes (unix(7)), with a terminating zero.
+/// Maximum length of a socket path in bytes: `sun_path` has 108 bytes (unix(7)), with a terminating
+/// zero.
 const MAX_SOCKET_PATH: usize = 107;
 const SOCKET: &str = "control.sock";
 
@@ -34,8 +35,8 @@ pub struct Home {
 }
 
 impl Home {
-    /// The home of this process: `LEVADA_HOME`, otherwise the XDG folders. Creates the folders of state and runtime files,
-    /// readable by their owner only.
+    /// The home of this process: `LEVADA_HOME`, otherwise the XDG folders. Creates the folders of
+    /// state and runtime files, readable by their owner only.
     ///
     /// # Errors
     /// [`HomeError`] if no home is known, `LEVADA_HOME` is empty, or a folder cannot be created or
@@ -108,8 +109,8 @@ impl Home {
         self.state.join("known.db")
     }
 
-    /// The folder of the catalogue, unless the configuration names another. Only the process with the [`Lock`] opens its
-    /// files.
+    /// The folder of the catalogue, unless the configuration names another. Only the process with
+    /// the [`Lock`] opens its files.
     pub fn catalogue_folder(&self) -> PathBuf {
         self.state.join("catalogue")
     }
@@ -119,8 +120,8 @@ impl Home {
         self.runtime.join(SOCKET)
     }
 
-    /// The socket of the node that last took the lock. It differs from [`Self::control_socket`] if that node was started
-    /// with another runtime folder (by cron, or over ssh).
+    /// The socket of the node that last took the lock. It differs from [`Self::control_socket`] if
+    /// that node was started with another runtime folder (by cron, or over ssh).
     pub fn node_socket(&self) -> PathBuf {
         lock::socket_of_owner(&self.lock_file()).unwrap_or_else(|| self.control_socket())
     }
@@ -146,8 +147,8 @@ impl Home {
         key_file::load(&self.key_file())
     }
 
-    /// Writes `key` durably to a second file. This home's key stays the same until [`Self::activate_staged_key`], so that an
-    /// interrupted rotation loses neither key.
+    /// Writes `key` durably to a second file. This home's key stays the same until
+    /// [`Self::activate_staged_key`], so that an interrupted rotation loses neither key.
     ///
     /// # Errors
     /// [`HomeError::Io`] if it cannot be written.
@@ -171,8 +172,8 @@ impl Home {
         private::rename_over(&self.staged_key_file(), &self.key_file())
     }
 
-    /// Takes this home's lock, which the running node holds, and otherwise a command that changes the node's files. The
-    /// kernel releases it when the process ends, even by `kill -9`.
+    /// Takes this home's lock, which the running node holds, and otherwise a command that changes
+    /// the node's files. The kernel releases it when the process ends, even by `kill -9`.
     ///
     /// # Errors
     /// [`HomeError::Locked`] if another process holds it.
@@ -180,7 +181,8 @@ impl Home {
         lock::acquire(&self.lock_file(), &self.control_socket())
     }
 
-    /// Takes this home's lock as [`Self::lock`] does, and leaves its file unchanged; `None` if no process has ever taken it.
+    /// Takes this home's lock as [`Self::lock`] does, and leaves its file unchanged; `None` if no
+    /// process has ever taken it.
     ///
     /// # Errors
     /// As for [`Self::lock`].
@@ -221,7 +223,8 @@ impl Home {
         private::create_own_folder(&self.runtime)
     }
 
-    /// Replaces a runtime folder whose socket path would be too long by a short one that is specific to this home.
+    /// Replaces a runtime folder whose socket path would be too long by a short one that is
+    /// specific to this home.
     fn shortened(mut self) -> Self {
         let length = |folder: &Path| folder.join(SOCKET).as_os_str().len();
         if length(&self.runtime) <= MAX_SOCKET_PATH {

@@ -1,7 +1,8 @@
-//! `known.db`: pinned names and keys, records of the capabilities that passed through this home, and the rotations of its
-//! own key.
+//! `known.db`: pinned names and keys, records of the capabilities that passed through this home,
+//! and the rotations of its own key.
 //!
-//! Commands open it concurrently, for short transactions; each is on disk when the call returns. It has no secrets.
+//! Commands open it concurrently, for short transactions; each is on disk when the call returns. It
+//! has no secrets.
 
 mod address;
 mod name;
@@ -71,8 +72,8 @@ impl Known {
         Ok(Self { database: Database::open(path, &KNOWN)? })
     }
 
-    /// Opens the database at `path` to read it, and changes nothing on disk. Returns whether it has the newest schema: names of
-    /// an older one are read after a migration only.
+    /// Opens the database at `path` to read it, and changes nothing on disk. Returns whether it has
+    /// the newest schema: names of an older one are read after a migration only.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -86,8 +87,8 @@ impl Known {
         self.database.path()
     }
 
-    /// Stores a record of a capability, and deletes the expired records. Only the first call for a capability writes: it is
-    /// made for a request and for each start.
+    /// Stores a record of a capability, and deletes the expired records. Only the first call for a
+    /// capability writes: it is made for a request and for each start.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read or written.
@@ -120,8 +121,8 @@ impl Known {
         })
     }
 
-    /// The number of valid capabilities of other nodes that are bound to `identity`. Those of its own node are sessions in
-    /// `node.db`.
+    /// The number of valid capabilities of other nodes that are bound to `identity`. Those of its
+    /// own node are sessions in `node.db`.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -140,7 +141,8 @@ impl Known {
         })
     }
 
-    /// Whether a capability of `node` that has not expired and is bound to `holder` passed through this home.
+    /// Whether a capability of `node` that has not expired and is bound to `holder` passed through
+    /// this home.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -191,7 +193,8 @@ impl Known {
         })
     }
 
-    /// Writes a snapshot of the database to the new file `to` (mode 0600). It is on disk when this returns.
+    /// Writes a snapshot of the database to the new file `to` (mode 0600). It is on disk when this
+    /// returns.
     ///
     /// # Errors
     /// [`StoreError`] names `to`, which must not exist.

@@ -1,4 +1,5 @@
-//! The home of one identity on this machine: its folders, key and lock, its pinned names and keys, and addresses.
+//! The home of one identity on this machine: its folders, key and lock, its pinned names and keys,
+//! and addresses.
 
 #![forbid(unsafe_code)]
 

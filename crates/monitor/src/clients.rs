@@ -18,7 +18,8 @@ use crate::options::Options;
 use crate::request::{Hello, Offered, Received};
 use crate::state::{Offer, Placed, State};
 
-/// Clients at a time, two for each process: one is left to its children. Further ones are closed, and stay on TCP.
+/// Clients at a time, two for each process: one is left to its children. Further ones are closed,
+/// and stay on TCP.
 const CLIENTS: usize = 8192;
 /// Clients that one client may add, for the children of its process.
 const ADOPTED: usize = 1024;
@@ -40,7 +41,8 @@ pub struct Clients {
     account: Account,
     /// The memory that rings may take, in bytes.
     memory_limit: u64,
-    /// What a process gets when it has introduced itself: the files of the account and of the history.
+    /// What a process gets when it has introduced itself: the files of the account and of the
+    /// history.
     welcome: Vec<Arc<OwnedFd>>,
 }
 
@@ -86,8 +88,8 @@ impl Clients {
         Some(self.next)
     }
 
-    /// Adds a client on behalf of another one, or closes it if that one has reached its limit. An added
-    /// client shares the limit of the client that added it.
+    /// Adds a client on behalf of another one, or closes it if that one has reached its limit. An
+    /// added client shares the limit of the client that added it.
     fn add_for(&mut self, client: u32, socket: OwnedFd) {
         let Some(first) = self.connections.get(&client).map(|one| one.adopted_by.unwrap_or(client))
         else {
@@ -148,8 +150,8 @@ impl Clients {
         self.connections.is_empty()
     }
 
-    /// Answers the requests for lists. The caller does this when no other request is there to be read: a process that has
-    /// ended before the request was sent, is in the list then.
+    /// Answers the requests for lists. The caller does this when no other request is there to be
+    /// read: a process that has ended before the request was sent, is in the list then.
     pub fn answer_lists(&mut self) {
         for (client, run) in std::mem::take(&mut self.lists) {
             let messages = self.list(run);
@@ -176,7 +178,8 @@ impl Clients {
                 true
             }
             Received::Watch { run } => connection.watch(run),
-            // Also of a process that has not introduced itself: a server's first process connects, and its children serve.
+            // Also of a process that has not introduced itself: a server's first process connects,
+            // and its children serve.
             Received::Adopt(socket) => {
                 self.add_for(client, socket);
                 true
@@ -225,8 +228,8 @@ impl Clients {
         }
     }
 
-    /// Removes offers of the other end that no longer hold, or whose connection has ended: its addresses
-    /// can be used again at once.
+    /// Removes offers of the other end that no longer hold, or whose connection has ended: its
+    /// addresses can be used again at once.
     fn settle(&mut self, client: u32, endpoints: &Endpoints) {
         while let Some((other, identity)) = self.state.counterpart(endpoints) {
             let is_connected = self.kernel.is_connected(identity, &endpoints.reversed());
@@ -323,7 +326,8 @@ impl Clients {
 
     fn remove(&mut self, client: u32) {
         let Some(connection) = self.connections.remove(&client) else { return };
-        // An adopted socket may be open elsewhere, too: closing it here would leave it in the epoll instance.
+        // An adopted socket may be open elsewhere, too: closing it here would leave it in the epoll
+        // instance.
         let _ = epoll::delete(&self.epoll, connection.as_fd());
         for peer in self.state.leave(client) {
             self.respond(peer, Outgoing::new(Response::Gone { peer: client }, Vec::new()));
@@ -349,7 +353,8 @@ impl Clients {
         }
     }
 
-    /// What the rings of all processes take, as they say. A process and its forked children have one file.
+    /// What the rings of all processes take, as they say. A process and its forked children have
+    /// one file.
     fn memory(&self) -> u64 {
         let processes = self.connections.values().filter_map(|one| one.process.as_ref());
         let files: HashMap<_, _> =
@@ -379,7 +384,8 @@ impl Clients {
     }
 }
 
-/// A monitor that is started again gives other numbers: processes know those that the one before gave to their peers.
+/// A monitor that is started again gives other numbers: processes know those that the one before
+/// gave to their peers.
 fn random() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

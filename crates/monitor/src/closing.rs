@@ -1,7 +1,8 @@
 //! Closes descriptors that clients have sent.
 //!
-//! The last close of a socket waits until its bytes are sent, or for as long as its SO_LINGER says. Such
-//! descriptors are closed by a separate thread, so that the monitor keeps serving the other clients.
+//! The last close of a socket waits until its bytes are sent, or for as long as its SO_LINGER says.
+//! Such descriptors are closed by a separate thread, so that the monitor keeps serving the other
+//! clients.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;

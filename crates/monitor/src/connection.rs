@@ -12,8 +12,8 @@ use crate::liveness::Kernel;
 use crate::packet::{NoPacket, receive, send};
 use crate::request::{Hello, Received};
 
-/// Responses that wait until the client reads. More are dropped; those with descriptors, which this process has open until
-/// they are sent, at half of it.
+/// Responses that wait until the client reads. More are dropped; those with descriptors, which this
+/// process has open until they are sent, at half of it.
 const QUEUE: usize = 4096;
 /// Requests that are read at a time, before it is the turn of another client.
 pub const BATCH: usize = 64;
@@ -66,7 +66,8 @@ pub struct Connection {
     pub awaits_room: bool,
     /// `None` until it has introduced itself.
     pub process: Option<Process>,
-    /// The first of the clients that have added it, one for the other; `None` if it has connected itself.
+    /// The first of the clients that have added it, one for the other; `None` if it has connected
+    /// itself.
     pub adopted_by: Option<u32>,
     /// The runs whose records it keeps.
     pub watches: HashSet<u64>,
@@ -105,8 +106,8 @@ impl Connection {
         !self.ended
     }
 
-    /// Sends a message, after those that wait. `false` if it is dropped: the client does not read, or no more descriptors can
-    /// be on their way.
+    /// Sends a message, after those that wait. `false` if it is dropped: the client does not read,
+    /// or no more descriptors can be on their way.
     pub fn respond(&mut self, message: Outgoing) -> bool {
         if self.outbox.is_empty() {
             match self.send(&message) {
@@ -123,8 +124,8 @@ impl Connection {
         true
     }
 
-    /// Sends messages, after those that wait, however many there are. `false`, and nothing is sent, if an earlier answer waits
-    /// still.
+    /// Sends messages, after those that wait, however many there are. `false`, and nothing is sent,
+    /// if an earlier answer waits still.
     pub fn respond_with_list(&mut self, messages: impl Iterator<Item = Outgoing>) -> bool {
         if self.is_waiting() {
             return false;

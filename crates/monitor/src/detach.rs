@@ -2,8 +2,9 @@
 
 use std::io;
 
-/// Puts this process into a session of its own, and lets no program that it starts inherit other descriptors than standard
-/// input, output and errors: the command that has started it may hold locks and pipes.
+/// Puts this process into a session of its own, and lets no program that it starts inherit other
+/// descriptors than standard input, output and errors: the command that has started it may hold
+/// locks and pipes.
 ///
 /// # Errors
 /// Those of close_range(2).

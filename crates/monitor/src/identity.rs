@@ -13,7 +13,8 @@ use uapi::c::{
 /// One end of a TCP connection. The other end is [`reversed`](Self::reversed).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoints {
-    /// The network namespace of the socket, by a number that is not used again until the kernel restarts.
+    /// The network namespace of the socket, by a number that is not used again until the kernel
+    /// restarts.
     pub namespace: u64,
     /// The address of the socket.
     pub local: SocketAddr,
@@ -25,9 +26,10 @@ impl Endpoints {
     /// Reads them from a connected TCP socket.
     ///
     /// # Errors
-    /// [`Refusal::NotTcp`] for any other descriptor, and for sockets whose addresses do not say which connection they belong to:
-    /// a socket that is bound to a device, since others can have the same addresses on another device; and one with
-    /// IP_TRANSPARENT. A transparent proxy has two, towards the client and towards the server, with the addresses of each other.
+    /// [`Refusal::NotTcp`] for any other descriptor, and for sockets whose addresses do not say
+    /// which connection they belong to: a socket that is bound to a device, since others can have
+    /// the same addresses on another device; and one with IP_TRANSPARENT. A transparent proxy has
+    /// two, towards the client and towards the server, with the addresses of each other.
     pub fn of(socket: impl AsFd) -> Result<Self, Refusal> {
         read(socket.as_fd()).ok().flatten().ok_or(Refusal::NotTcp)
     }
@@ -70,8 +72,9 @@ fn option<T: uapi::Pod>(
     Ok(value)
 }
 
-/// An IPv4 socket can be connected to an IPv6 one, whose addresses are mapped (RFC 4291 section 2.5.5.2). Flow labels and scopes
-/// are not part of the address: sockets with link-local addresses are bound to a device.
+/// An IPv4 socket can be connected to an IPv6 one, whose addresses are mapped (RFC 4291 section
+/// 2.5.5.2). Flow labels and scopes are not part of the address: sockets with link-local addresses
+/// are bound to a device.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -17,7 +17,8 @@ use rustix::net::{
 
 use crate::packet::show_senders;
 
-/// How long the lock is waited for while no monitor accepts connections: the one that has it is starting or ending.
+/// How long the lock is waited for while no monitor accepts connections: the one that has it is
+/// starting or ending.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause until the lock is tried again.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -61,8 +62,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens at `path`. Creates its folder, readable by its owner only, if it is missing; a socket that was left there is
-    /// replaced.
+    /// Listens at `path`. Creates its folder, readable by its owner only, if it is missing; a
+    /// socket that was left there is replaced.
     ///
     /// # Errors
     /// [`ListenError::Running`] if another monitor listens there.
@@ -92,7 +93,8 @@ impl Listener {
         }
     }
 
-    /// Removes the socket's file, unless a connection waits: then everything stays as it is, and the connection is returned.
+    /// Removes the socket's file, unless a connection waits: then everything stays as it is, and
+    /// the connection is returned.
     pub fn close_unless_connected(&self) -> Option<OwnedFd> {
         let aside = beside(&self.path, ".ending");
         // A client that comes now finds no socket, and starts a monitor, which waits for the lock.
@@ -119,7 +121,8 @@ impl AsFd for Listener {
 }
 
 impl Drop for Listener {
-    /// Removes the files. The lock is released after that: no other monitor can have created a socket before.
+    /// Removes the files. The lock is released after that: no other monitor can have created a
+    /// socket before.
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_file(&self.lock);
@@ -137,8 +140,8 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Listen
     move |source| ListenError::Io { action, path, source }
 }
 
-/// Creates the folder of a socket if it is missing, and refuses one that others can use: in a shared folder such as /tmp, another
-/// user may have created it.
+/// Creates the folder of a socket if it is missing, and refuses one that others can use: in a
+/// shared folder such as /tmp, another user may have created it.
 ///
 /// # Errors
 /// [`ListenError::Unsafe`] if another user could replace the socket.
@@ -160,7 +163,8 @@ pub fn prepare_folder(socket: &Path) -> Result<(), ListenError> {
     Ok(())
 }
 
-/// Takes the lock. Of several monitors that start at the same time, one gets it; the others see it listen.
+/// Takes the lock. Of several monitors that start at the same time, one gets it; the others see it
+/// listen.
 fn lock_unless_running(lock: &Path, path: &Path) -> Result<File, ListenError> {
     let start = Instant::now();
     loop {

@@ -1,7 +1,7 @@
 //! Checks that an offered socket is still the connection that was offered.
 //!
-//! The addresses of a closed connection can be used again at once. Without this check, a process could
-//! offer a connection, close it, and be paired with the next one of the same addresses.
+//! The addresses of a closed connection can be used again at once. Without this check, a process
+//! could offer a connection, close it, and be paired with the next one of the same addresses.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,10 +16,11 @@ use crate::identity::Endpoints;
 /// The identity of an offered socket while its offer waits.
 #[derive(Debug)]
 pub enum Identity {
-    /// The kernel's number of the socket, which it gives to no other one. The socket is closed here.
+    /// The kernel's number of the socket, which it gives to no other one. The socket is closed
+    /// here.
     Cookie(u64),
-    /// The socket itself, where the kernel cannot be asked by number: in another network namespace. The
-    /// connection ends when its processes have closed it, and this is dropped.
+    /// The socket itself, where the kernel cannot be asked by number: in another network namespace.
+    /// The connection ends when its processes have closed it, and this is dropped.
     Socket(OwnedFd),
 }
 
@@ -42,8 +43,10 @@ const BY_FAMILY: u16 = 20;
 const IS_REQUEST: u16 = 1;
 /// The offset of the socket's state in a response.
 const STATE: usize = HEADER + 1;
-/// TCP_TIME_WAIT and TCP_CLOSE: the addresses can be used again.
-const ENDED: [u8; 2] = [6, 7];
+/// TCP_TIME_WAIT: the addresses can be used again, as after [`CLOSED`].
+const TIME_WAIT: u8 = 6;
+/// TCP_CLOSE.
+const CLOSED: u8 = 7;
 
 impl Kernel {
     /// Without the kernel's diagnosis, offered sockets stay open here while their offers wait.
@@ -95,7 +98,8 @@ impl Diagnosis {
         let (length, _) = rustix::net::recv(&self.socket, &mut response, RecvFlags::DONTWAIT)?;
         let response = &response[..length];
         let is_socket = response.get(4..6) == Some(&BY_FAMILY.to_ne_bytes());
-        Ok(is_socket && response.get(STATE).is_some_and(|state| !ENDED.contains(state)))
+        Ok(is_socket
+            && response.get(STATE).is_some_and(|state| ![TIME_WAIT, CLOSED].contains(state)))
     }
 }
 

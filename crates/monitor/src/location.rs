@@ -9,9 +9,9 @@ pub const SOCKET_VARIABLE: &str = "LEVADA_FAST_SOCKET";
 
 const NAME: &str = "levada/fast.sock";
 
-/// The path of the monitor's socket: `LEVADA_FAST_SOCKET`; otherwise in the user's runtime folder (`XDG_RUNTIME_DIR`, or
-/// `/run/user/UID`); otherwise in `/tmp/levada-UID`. It does not depend on `LEVADA_HOME`: processes of two homes can have fast
-/// sockets to each other.
+/// The path of the monitor's socket: `LEVADA_FAST_SOCKET`; otherwise in the user's runtime folder
+/// (`XDG_RUNTIME_DIR`, or `/run/user/UID`); otherwise in `/tmp/levada-UID`. It does not depend on
+/// `LEVADA_HOME`: processes of two homes can have fast sockets to each other.
 ///
 /// # Errors
 /// If the variable has a relative path and the current folder is unknown.

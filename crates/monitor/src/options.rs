@@ -9,7 +9,8 @@ pub struct Options {
     pub idle: Option<Duration>,
     /// An offer is refused if the other end was not offered within this time.
     pub offer_timeout: Duration,
-    /// The memory that rings of all processes may take, in bytes. Connections beyond it stay on TCP, and rings do not grow.
+    /// The memory that rings of all processes may take, in bytes. Connections beyond it stay on
+    /// TCP, and rings do not grow.
     pub memory: u64,
 }
 

@@ -1,4 +1,5 @@
-//! Packets with descriptors on a Unix socket (SOCK_SEQPACKET). No call blocks unless its flags say so.
+//! Packets with descriptors on a Unix socket (SOCK_SEQPACKET). No call blocks unless its flags say
+//! so.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -14,7 +15,8 @@ use uapi::c::{
 };
 use uapi::{Errno, MsghdrMut, cmsg_space, sockaddr_none_mut};
 
-/// Descriptors of one packet: those of a process that introduces itself, or of a segment with what wakes the peer.
+/// Descriptors of one packet: those of a process that introduces itself, or of a segment with what
+/// wakes the peer.
 pub const DESCRIPTORS: usize = 1 + WAKING;
 
 /// A packet with its descriptors.
@@ -41,7 +43,8 @@ pub enum NoPacket {
 const CONTROL: usize =
     cmsg_space(DESCRIPTORS * size_of::<c_int>()) + cmsg_space(size_of::<ucred>());
 
-/// Receives one packet. Descriptors that do not fit are closed by the kernel, and the packet counts as no message.
+/// Receives one packet. Descriptors that do not fit are closed by the kernel, and the packet counts
+/// as no message.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, NoPacket> {
     // One more byte shows a packet that is too long.
     let mut bytes = [0_u8; LENGTH + 1];
@@ -72,7 +75,8 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, NoPacket> 
     }
 }
 
-/// The descriptors of a packet, and its sender. The kernel has made new descriptors for this process: each is owned here.
+/// The descriptors of a packet, and its sender. The kernel has made new descriptors for this
+/// process: each is owned here.
 fn read_control(mut control: &[u8]) -> (Vec<OwnedFd>, Option<u32>) {
     let mut descriptors = Vec::new();
     let mut user = None;
@@ -95,8 +99,8 @@ fn read_control(mut control: &[u8]) -> (Vec<OwnedFd>, Option<u32>) {
     (descriptors, user)
 }
 
-/// Lets the kernel say with each packet which user has sent it, at the time when it was sent. Sockets that a listening one accepts do
-/// the same.
+/// Lets the kernel say with each packet which user has sent it, at the time when it was sent.
+/// Sockets that a listening one accepts do the same.
 ///
 /// # Errors
 /// Those of setsockopt(2).
@@ -126,7 +130,8 @@ pub fn send(
 
 /// The user at the other end of a Unix socket, from the time when it was connected.
 pub fn user_of(socket: impl AsFd) -> std::io::Result<u32> {
-    // Process, user and group. A process of another namespace has the number 0, which rustix's type does not permit.
+    // Process, user and group. A process of another namespace has the number 0, which rustix's type
+    // does not permit.
     let mut credentials = [0_u32; 3];
     let level = uapi::c::SOL_SOCKET;
     let option = uapi::c::SO_PEERCRED;

@@ -45,8 +45,8 @@ pub struct Hello {
 }
 
 impl Received {
-    /// `None` if the packet is no request of this version, or its descriptors are not those of the request. They are closed
-    /// then.
+    /// `None` if the packet is no request of this version, or its descriptors are not those of the
+    /// request. They are closed then.
     pub fn read(packet: Packet, kernel: &Kernel) -> Option<Self> {
         let Packet { bytes, mut descriptors, user } = packet;
         let request = Request::decode(&bytes).ok();
@@ -71,7 +71,8 @@ impl Received {
         if descriptors.len() != count {
             return None;
         }
-        // A process that has given up its user may have inherited a connection: it sees nothing of the others.
+        // A process that has given up its user may have inherited a connection: it sees nothing of
+        // the others.
         let is_own = user == Some(rustix::process::geteuid().as_raw());
         match request {
             Request::Hello { version, run, pid } => {
@@ -103,8 +104,8 @@ impl Received {
     }
 }
 
-/// Returns true if these are eventfds and a page. Peers write to them, and close them: a write to a pipe can
-/// end a process, and a close of a socket can block (SO_LINGER).
+/// Returns true if these are eventfds and a page. Peers write to them, and close them: a write to a
+/// pipe can end a process, and a close of a socket can block (SO_LINGER).
 fn can_wake(waking: &[OwnedFd]) -> bool {
     let [eventfds @ .., page] = waking else { return false };
     eventfds.iter().all(is_eventfd) && Marks::open(page).is_ok()

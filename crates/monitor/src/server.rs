@@ -1,4 +1,5 @@
-//! The loop of the monitor: one thread, which sleeps until a client sends something or an offer expires.
+//! The loop of the monitor: one thread, which sleeps until a client sends something or an offer
+//! expires.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +20,8 @@ use crate::packet::user_of;
 
 /// Events and connections that are taken at a time.
 const BATCH: usize = 64;
-/// A client waits for a list until no request of others is left, but not for more rounds of the loop than this.
+/// A client waits for a list until no request of others is left, but not for more rounds of the
+/// loop than this.
 const LIST_ROUNDS: u32 = 100;
 /// How long no connection is accepted after that has failed: there are no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! Which offered sockets are the two ends of one connection. A state machine without I/O: time is an argument.
+//! Which offered sockets are the two ends of one connection. A state machine without I/O: time is
+//! an argument.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -99,7 +100,8 @@ impl State {
         Some((pending.offer, &pending.identity))
     }
 
-    /// Pairs an offer with that of the other end, or lets it wait. `now` never decreases from call to call.
+    /// Pairs an offer with that of the other end, or lets it wait. `now` never decreases from call
+    /// to call.
     pub fn place(
         &mut self,
         now: Duration,
@@ -139,7 +141,8 @@ impl State {
         }
     }
 
-    /// Notes that two clients have the eventfds of each other; `false` if they have them already, or are the same.
+    /// Notes that two clients have the eventfds of each other; `false` if they have them already,
+    /// or are the same.
     pub fn introduce(&mut self, one: u32, other: u32) -> bool {
         let known = [one, other].iter().all(|client| self.clients.contains_key(client));
         if one == other || !known {

@@ -250,7 +250,8 @@ fn an_offer_that_is_taken_back_is_not_paired() {
     assert_eq!(refused(&one), (3, Refusal::NoPeer));
 }
 
-/// A process offers a connection and closes it. The next connection with the same addresses is another one.
+/// A process offers a connection and closes it. The next connection with the same addresses is
+/// another one.
 #[test]
 fn an_offer_of_a_closed_connection_is_not_paired_with_the_next_one() {
     let monitor = Running::start(Options { offer_timeout: Duration::from_secs(2), ..PATIENT });
@@ -467,7 +468,8 @@ fn no_descriptor_is_kept_of_connections_and_ended_clients() {
     // The file of the last segment is closed after it was sent.
     one.settle();
     eventually("descriptors of offers are closed", || open() == with_processes);
-    // The other end of a socket of the monitor: an answer that is sent there comes back as a message that is none.
+    // The other end of a socket of the monitor: an answer that is sent there comes back as a
+    // message that is none.
     let mirror = Process::connect(&path);
     mirror.send(Request::Adopt, &[mirror.socket.as_fd()]);
     mirror.send(Request::List { run: 9 }, &[]);

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
 
-use levada_config::{Config, ConfigError};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;
 use crate::store::{DenialReason, PeerStatus, Store};
+use levada_config::{Config, ConfigError};
 
 const BLOCKED: &str = "this identity is blocked";
 
 impl Node {
-    /// Evaluates a peer after its handshake: whether it has a right, so that the limits for unproved peers do not apply. Reads
-    /// the database only if neither the lists in memory nor the configuration decide.
+    /// Evaluates a peer after its handshake: whether it has a right, so that the limits for
+    /// unproved peers do not apply. Reads the database only if neither the lists in memory nor the
+    /// configuration decide.
     ///
     /// # Errors
     /// Why its connection must be closed.
@@ -23,10 +24,10 @@ impl Node {
         if let Some(text) = self.denial_reason(identity) {
             return Err(text.into());
         }
-        if *identity == self.identity() || self.policy.allows_any(identity) {
+        if *identity == self.identity() || self.rights.policy.allows_any(identity) {
             return Ok(true);
         }
-        let status = match self.store.listed_status(identity) {
+        let status = match self.rights.store.listed_status(identity) {
             Some(status) => Ok(status),
             None => {
                 let identity = *identity;
@@ -46,10 +47,10 @@ impl Node {
 
     /// Why `identity` is denied every operation; `None` if it is not.
     pub(crate) fn denial_reason(&self, identity: &Identity) -> Option<&'static str> {
-        if self.policy.blocks(identity) {
+        if self.rights.policy.blocks(identity) {
             return Some(BLOCKED);
         }
-        self.store.denial_reason([identity]).map(denial_text)
+        self.rights.store.denial_reason([identity]).map(denial_text)
     }
 
     /// Whether `identity` may request `service`.
@@ -57,17 +58,18 @@ impl Node {
         let by_name = self.must_be_named(service);
         let allowed = if by_name { Store::allowed_by_name } else { Store::allowed };
         *identity == self.identity()
-            || self.policy.allows(identity, service, by_name)
-            || allowed(&self.store, identity, service)
+            || self.rights.policy.allows(identity, service, by_name)
+            || allowed(&self.rights.store, identity, service)
     }
 
-    /// Whether a right to every service does not include this one. A shell has all rights of the node's user, so an invitation
-    /// without a service must not include it.
+    /// Whether a right to every service does not include this one. A shell has all rights of the
+    /// node's user, so an invitation without a service must not include it.
     pub(crate) fn must_be_named(&self, service: &str) -> bool {
         self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
-    /// Reads the lists of the configuration again, invalidates TLS tickets, and disconnects blocked identities.
+    /// Reads the lists of the configuration again, invalidates TLS tickets, and disconnects blocked
+    /// identities.
     ///
     /// # Errors
     /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
@@ -80,7 +82,7 @@ impl Node {
         let config = config.clone();
         let overrides = overrides.clone();
         let reload = move |store: &Store| {
-            node.policy.reload(&config, &overrides, node.client.known(), store)
+            node.rights.policy.reload(&config, &overrides, node.client.known(), store)
         };
         let blocked = self.with_store(reload).await?;
         self.forget_sessions();
@@ -91,8 +93,8 @@ impl Node {
         Ok(())
     }
 
-    /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the guest's rights. To be
-    /// called in the blocking pool.
+    /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the
+    /// guest's rights. To be called in the blocking pool.
     pub(crate) fn pin_guest(&self, name: &str, identity: &Identity, now: UnixTime) {
         let known = self.client.known();
         let pinned = match known.by_identity(identity) {
@@ -109,8 +111,8 @@ impl Node {
         }
     }
 
-    /// Moves the pin of a rotated key to its successor. Keys without a pin are not stored, because any peer can present one.
-    /// To be called in the blocking pool.
+    /// Moves the pin of a rotated key to its successor. Keys without a pin are not stored, because
+    /// any peer can present one. To be called in the blocking pool.
     pub(crate) fn move_pin(&self, succession: &Succession) {
         let known = self.client.known();
         let followed = match known.by_identity(&succession.old()) {
@@ -123,11 +125,11 @@ impl Node {
         }
     }
 
-    /// Closes the connections of `identity`, and ends its runs. In this order, because a client that receives the reset of its
-    /// stream first does not report `text`.
+    /// Closes the connections of `identity`, and ends its runs. In this order, because a client
+    /// that receives the reset of its stream first does not report `text`.
     pub(crate) fn disconnect(&self, identity: &Identity, text: &str) {
-        self.connections.close(Some(identity), Reason::Denied, text);
-        self.sessions.end_identity(identity, Reason::Denied);
+        self.peers.connections.close(Some(identity), Reason::Denied, text);
+        self.peers.sessions.end_identity(identity, Reason::Denied);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Wrong secrets of invitations and tickets are counted for each source and in total: a secret cannot be guessed, and one source
-//! cannot lock out the others.
+//! Wrong secrets of invitations and tickets are counted for each source and in total: a secret
+//! cannot be guessed, and one source cannot lock out the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 /// How long a source is locked out, and how long wrong attempts count.
 const LOCKOUT: Duration = Duration::from_secs(10 * 60);
-/// Sources that are counted separately. An entry is not evicted for another source before it expires, because its source
-/// would get all its attempts back. Further sources count in the total only, and their answers are delayed.
+/// Sources that are counted separately. An entry is not evicted for another source before it
+/// expires, because its source would get all its attempts back. Further sources count in the total
+/// only, and their answers are delayed.
 const MAX_SOURCES: usize = 4096;
-/// The delay of the answer to a wrong attempt after too many of all sources. Locking out every source instead would let an
-/// attacker deny service to the invited.
+/// The delay of the answer to a wrong attempt after too many of all sources. Locking out every
+/// source instead would let an attacker deny service to the invited.
 const DELAY: Duration = Duration::from_secs(2);
 
 /// Counts wrong attempts.
@@ -35,7 +36,8 @@ struct Source {
 }
 
 impl Attempts {
-    /// `per_source` wrong attempts lock out a source; after `total` of all sources, answers are delayed.
+    /// `per_source` wrong attempts lock out a source; after `total` of all sources, answers are
+    /// delayed.
     pub(crate) fn new(per_source: usize, total: usize) -> Self {
         Self { per_source, total, table: Mutex::default() }
     }

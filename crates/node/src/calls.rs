@@ -20,7 +20,8 @@ impl Calls {
 impl ServiceClient for Calls {
     fn start<'a>(&'a self, capability: &'a Capability, service: &'a str) -> CallFuture<'a, Stream> {
         Box::pin(async move {
-            // A dedicated connection, which closes after the call: a peer that may name nodes must not open lasting ones.
+            // A dedicated connection, which closes after the call: a peer that may name nodes must
+            // not open lasting ones.
             let running =
                 self.0.connect_dedicated(capability, service).await.map_err(call_error)?;
             // The stream keeps its connection open.

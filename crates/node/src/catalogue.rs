@@ -12,15 +12,16 @@ use levada_catalogue::store::{Store, StoreError};
 use levada_core::Clock;
 use levada_services::catalogue::CatalogueHandle;
 
-use levada_config::{Config, ServiceSource};
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::services::is_catalogue;
+use levada_config::{Config, ServiceSource};
 use levada_home::Home;
 
 pub(crate) use publish::{publish_elsewhere, publish_here};
 
-/// The folder of a replica, in that of the catalogue. A catalogue of this node alone may stay beside it.
+/// The folder of a replica, in that of the catalogue. A catalogue of this node alone may stay
+/// beside it.
 const REPLICA: &str = "replica";
 /// The folder of a restored snapshot, in that of the catalogue.
 const RESTORED: &str = "restored";
@@ -30,8 +31,9 @@ pub fn folder(home: &Home, config: &Config) -> PathBuf {
     config.catalogue.folder.clone().unwrap_or_else(|| home.catalogue_folder())
 }
 
-/// Where a restore places the catalogue of a backup. If several nodes share the catalogue of `home`, that is a folder beside the replica:
-/// the node follows the engine, and only an import publishes what is there.
+/// Where a restore places the catalogue of a backup. If several nodes share the catalogue of
+/// `home`, that is a folder beside the replica: the node follows the engine, and only an import
+/// publishes what is there.
 pub fn restored_folder(home: &Home, config: &Config) -> PathBuf {
     let folder = folder(home, config);
     if config.catalogue.engine.is_some() { folder.join(RESTORED) } else { folder }
@@ -66,7 +68,8 @@ pub fn open(
     Ok(Arc::new(CatalogueHandle::new(store, clock)))
 }
 
-/// As [`open`], for a check: opens the database to read it, and changes nothing. `None` if it is missing.
+/// As [`open`], for a check: opens the database to read it, and changes nothing. `None` if it is
+/// missing.
 ///
 /// # Errors
 /// [`StoreError`] as for [`open`]; the engine is not contacted.
@@ -91,8 +94,8 @@ pub(crate) fn open_if_needed(
     }
 }
 
-/// Returns true if a node has a catalogue: if the configuration enables it, a service needs it, or it exists already, because the
-/// verbs of this home can reach it only through the node.
+/// Returns true if a node has a catalogue: if the configuration enables it, a service needs it, or
+/// it exists already, because the verbs of this home can reach it only through the node.
 pub(crate) fn is_needed(home: &Home, config: &Config, overrides: &Overrides) -> bool {
     let exists = || folder(home, config).join(DATABASE).exists();
     // An unreadable file is reported when its service is built.

@@ -1,5 +1,5 @@
-//! Checks a configuration as a start of the node does, and changes nothing. A start begins with it, and
-//! `levada doctor` and `levada up --check` are it: so they cannot differ.
+//! Checks a configuration as a start of the node does, and changes nothing. A start begins with it,
+//! and `levada doctor` and `levada up --check` are it: so they cannot differ.
 
 mod configuration;
 mod start;

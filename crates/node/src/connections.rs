@@ -1,4 +1,5 @@
-//! Connections that have finished their handshake. Their number is bounded, and one source cannot use all of it.
+//! Connections that have finished their handshake. Their number is bounded, and one source cannot
+//! use all of it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -13,11 +14,12 @@ use tokio::sync::Semaphore;
 use crate::carrier::Carrier;
 use crate::runs::Runs;
 
-/// Operations of one connection that are not fully received yet: each may hold a whole message in memory.
+/// Operations of one connection that are not fully received yet: each may hold a whole message in
+/// memory.
 const MAX_PENDING_OPERATIONS: usize = 8;
 
-/// Streams of a connection that are served at a time until its peer has proved a right: each may hold a whole message and
-/// an answer.
+/// Streams of a connection that are served at a time until its peer has proved a right: each may
+/// hold a whole message and an answer.
 const MAX_UNPROVED_STREAMS: usize = 8;
 
 /// The open connections.
@@ -31,7 +33,7 @@ struct Table {
 }
 
 struct Entry {
-    connection: Carrier,
+    connection: Arc<dyn Carrier>,
     source: IpAddr,
     sessions: Arc<AtomicUsize>,
     peers: Arc<AtomicUsize>,
@@ -57,20 +59,21 @@ pub(crate) struct ConnectionSlot {
 pub(crate) struct SessionCount(Vec<Arc<AtomicUsize>>);
 
 impl ConnectionSlot {
-    /// Records that the peer of `connection`, to which this slot belongs, has proved a right: lifts the limits for unproved
-    /// peers.
-    pub(crate) fn mark_proved(&self, connection: &Carrier) {
+    /// Records that the peer of `connection`, to which this slot belongs, has proved a right: lifts
+    /// the limits for unproved peers.
+    pub(crate) fn mark_proved(&self, connection: &dyn Carrier) {
         connection.raise_credit();
         self.streams.close();
     }
 
-    /// Whether the peer has proved a right: it may request a service, has started a session, or has redeemed an invitation
-    /// or a ticket.
+    /// Whether the peer has proved a right: it may request a service, has started a session, or has
+    /// redeemed an invitation or a ticket.
     pub(crate) fn is_proved(&self) -> bool {
         self.streams.is_closed()
     }
 
-    /// Counts a started session until the result is dropped; `is_peer`: it serves a peer of a share.
+    /// Counts a started session until the result is dropped; `is_peer`: it serves a peer of a
+    /// share.
     pub(crate) fn count_session(&self, is_peer: bool) -> SessionCount {
         let mut counts = vec![self.sessions.clone()];
         counts.extend(is_peer.then(|| self.peers.clone()));
@@ -90,10 +93,11 @@ impl Drop for SessionCount {
 }
 
 impl Connections {
-    /// Registers a connection. If there are `limit` already that serve no peer of a share, closes one without a session.
+    /// Registers a connection. If there are `limit` already that serve no peer of a share, closes
+    /// one without a session.
     pub(crate) fn insert(
         &self,
-        connection: &Carrier,
+        connection: &Arc<dyn Carrier>,
         source: IpAddr,
         limit: usize,
     ) -> ConnectionSlot {
@@ -154,9 +158,10 @@ impl Connections {
 }
 
 impl Table {
-    /// The connection to close when there are too many. Only connections without a session are candidates: of the source with
-    /// the most of them, first one whose peer has not proved a right, then the oldest. So a new connection has time to prove
-    /// a right, even while further ones arrive.
+    /// The connection to close when there are too many. Only connections without a session are
+    /// candidates: of the source with the most of them, first one whose peer has not proved a
+    /// right, then the oldest. So a new connection has time to prove a right, even while further
+    /// ones arrive.
     fn eviction_candidate(&self) -> Option<u64> {
         let idle = || {
             let entries = self.open.iter();

@@ -1,5 +1,5 @@
-//! Serves one operation for each stream: reads it, checks the rights of the peer, performs it and answers. The handshake has
-//! authenticated the peer; rights are checked for each operation.
+//! Serves one operation for each stream: reads it, checks the rights of the peer, performs it and
+//! answers. The handshake has authenticated the peer; rights are checked for each operation.
 
 mod admission;
 mod answer;
@@ -16,7 +16,7 @@ mod verify;
 use std::sync::Arc;
 
 use levada_core::wire::{Answer, Reason, Refusal, operation::Operation};
-use levada_session::{Connection, Stream};
+use levada_session::Stream;
 
 use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
@@ -27,23 +27,21 @@ use context::{LogSubject, RequestContext};
 use refusal::denied;
 
 pub(crate) use admission::Admissions;
-pub(crate) use context::OPERATION_TIMEOUT;
 pub(crate) use path::serve_path;
 
 /// Serves one stream to its end.
 pub(crate) async fn serve_stream(
     node: Arc<Node>,
-    connection: Connection,
-    slot: ConnectionSlot,
+    (connection, slot): (Arc<dyn Carrier>, ConnectionSlot),
     mut stream: Stream,
 ) {
     let peer = connection.peer();
     let subject = LogSubject::default();
-    let connection = Carrier::Channel(connection);
     let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     // Bounds the memory of operations whose rights are not checked yet.
     let Ok(pending) = context.slot.pending_operations.acquire().await else { return };
-    // The rate is taken before the operation is read, so that a stream that is opened and reset counts, too.
+    // The rate is taken before the operation is read, so that a stream that is opened and reset
+    // counts, too.
     if let Err(refusal) = context.wait_for_rate().await {
         context.record_outcome("unread", Some(&refusal));
         return send_answer(&mut stream, refusal.into()).await;

@@ -52,7 +52,8 @@ impl Forwards {
         Self { client, running: Mutex::default() }
     }
 
-    /// Starts the forwards of `configured` that do not run, and stops all others. Must be called in a tokio runtime.
+    /// Starts the forwards of `configured` that do not run, and stops all others. Must be called in
+    /// a tokio runtime.
     pub(crate) fn apply(&self, configured: &[ForwardSource]) {
         let mut running = self.lock();
         running.retain(|one| configured.contains(&one.source));

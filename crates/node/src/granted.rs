@@ -5,8 +5,8 @@ use std::fmt;
 use levada_contexts::{Kem, Path, Right};
 use levada_core::Identity;
 
-/// The path of a running session: the middleboxes in their order from the client, and what both endpoints let each of them read or
-/// write.
+/// The path of a running session: the middleboxes in their order from the client, and what both
+/// endpoints let each of them read or write.
 #[derive(Clone, Debug)]
 pub(crate) struct GrantedPath {
     pub(crate) kem: Kem,

@@ -1,4 +1,5 @@
-//! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node has one. Read-only.
+//! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node has one.
+//! Read-only.
 
 mod port;
 mod site;

@@ -21,6 +21,7 @@ mod middlebox;
 mod node;
 mod notices;
 mod overrides;
+mod peers;
 mod permits;
 mod policy;
 pub mod ports;

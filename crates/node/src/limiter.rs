@@ -1,5 +1,5 @@
-//! Rate limits of each source, and of all sources together: of operations of peers that have not proved a right, and of new keys that
-//! succeed old ones.
+//! Rate limits of each source, and of all sources together: of operations of peers that have not
+//! proved a right, and of new keys that succeed old ones.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 
-/// The number of rate limiters; a source is assigned to one by a hash. A table of sources would have to evict entries, whose
-/// sources would get all their attempts back; here nothing is evicted, and memory is fixed. The cost: a source shares its rate
-/// with one in 4096 others, which an attacker cannot choose, because the hash has a random key.
+/// The number of rate limiters; a source is assigned to one by a hash. A table of sources would
+/// have to evict entries, whose sources would get all their attempts back; here nothing is evicted,
+/// and memory is fixed. The cost: a source shares its rate with one in 4096 others, which an
+/// attacker cannot choose, because the hash has a random key.
 const SLOTS: usize = 4096;
 
 /// Limits a rate for each source and in total.
@@ -23,7 +24,8 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Each source may do `per_source` operations within `period`, and all together `total`; a burst may use all of them.
+    /// Each source may do `per_source` operations within `period`, and all together `total`; a
+    /// burst may use all of them.
     pub(crate) fn new(per_source: usize, total: usize, period: Duration) -> Self {
         let quota = |count: usize| {
             let count = u32::try_from(count).ok().and_then(NonZeroU32::new);

@@ -9,24 +9,25 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use levada_config::{Config, Http, Middlebox};
 use levada_client::DEFAULT_PORT;
+use levada_config::{Config, Http, Middlebox};
 
 use crate::error::UpError;
 use crate::overrides::Overrides;
 
-/// The length of the accept queue, in connections. The kernel lowers it to its own limit (`net.core.somaxconn`, by default this
-/// value).
+/// The length of the accept queue, in connections. The kernel lowers it to its own limit
+/// (`net.core.somaxconn`, by default this value).
 const BACKLOG: i32 = 4096;
-/// How long a UDP port may be in use. An earlier run of the node in this process closes it only after its connections.
+/// How long a UDP port may be in use. An earlier run of the node in this process closes it only
+/// after its connections.
 const UDP_TIMEOUT: Duration = Duration::from_secs(3);
 /// The pause before it is tried again.
 const UDP_PAUSE: Duration = Duration::from_millis(50);
 /// The default port for HTTP.
 pub(crate) const HTTP_PORT: u16 = 5383;
 
-/// Binds the ports for everything encrypted. `previous` are the addresses of an earlier run in this process,
-/// which are bound again.
+/// Binds the ports for everything encrypted. `previous` are the addresses of an earlier run in this
+/// process, which are bound again.
 pub(crate) fn bind(
     config: &Config,
     overrides: &Overrides,
@@ -47,7 +48,8 @@ pub(crate) fn bind(
     wanted.iter().map(|address| bind_one(*address).map_err(failed(address))).collect()
 }
 
-/// Binds the UDP ports of the addresses at which the node listens; at most `handshakes` are open at each.
+/// Binds the UDP ports of the addresses at which the node listens; at most `handshakes` are open at
+/// each.
 pub(crate) async fn bind_udp(
     listening: &[SocketAddr],
     handshakes: usize,

@@ -9,8 +9,8 @@ use levada_core::wire::Reason;
 use thiserror::Error;
 use tokio::sync::oneshot;
 
-use levada_config::Limits;
 use crate::granted::GrantedPath;
+use levada_config::Limits;
 
 /// The running sessions. A session whose uses allow it can run several times at once.
 #[derive(Default)]
@@ -51,7 +51,8 @@ impl Run {
         self.requester == *identity || self.identities.contains(identity)
     }
 
-    /// The identity against whose limit the run counts: the requester, or the holder of a session that the owner requested.
+    /// The identity against whose limit the run counts: the requester, or the holder of a session
+    /// that the owner requested.
     fn counts_for(&self, owner: &Identity) -> Identity {
         if self.requester == *owner { self.holder } else { self.requester }
     }
@@ -81,8 +82,9 @@ pub(crate) struct SessionGuard {
 }
 
 impl RunningSessions {
-    /// Registers a run. This happens before its start is committed, so that a revocation between the two finds it. `owner` is
-    /// the node's identity, for which some runs are reserved, and which has no limit of its own.
+    /// Registers a run. This happens before its start is committed, so that a revocation between
+    /// the two finds it. `owner` is the node's identity, for which some runs are reserved, and
+    /// which has no limit of its own.
     ///
     /// # Errors
     /// [`RunLimit`]: the limit that was reached; the run is not registered.
@@ -125,7 +127,8 @@ impl RunningSessions {
         runs.filter(|run| run.concerns(identity)).cloned().collect()
     }
 
-    /// Sets the requester of the runs of the sessions `kept` to the key `new`, after a key rotation.
+    /// Sets the requester of the runs of the sessions `kept` to the key `new`, after a key
+    /// rotation.
     pub(crate) fn set_requester(&self, kept: &[SessionId], new: &Identity) {
         for entry in self.lock().running.values_mut() {
             if kept.contains(&entry.run.session) {

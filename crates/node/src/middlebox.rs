@@ -4,8 +4,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use levada_home::known::Known;
 use levada_core::SecretKey;
+use levada_home::known::Known;
 use levada_services::middlebox::{Failed, Middlebox, Policy};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -42,8 +42,8 @@ impl NodeMiddlebox {
         Ok(Self { middlebox, listening, next: config.next.clone() })
     }
 
-    /// Carries the sessions of `listener` until `stop`, and those until they end; dropping the future ends them. `failed` is told of
-    /// each that fails.
+    /// Carries the sessions of `listener` until `stop`, and those until they end; dropping the
+    /// future ends them. `failed` is told of each that fails.
     pub(crate) async fn serve(
         &self,
         listener: TcpListener,

@@ -8,25 +8,18 @@ use std::time::Instant;
 
 use levada_channel::ServerConfig;
 use levada_client::Client;
-use levada_home::address;
-use levada_home::Home;
 use levada_contexts::ServerPaths;
 use levada_core::{Clock, Identity, SecretKey, UnixTime};
+use levada_home::Home;
+use levada_home::address;
 use levada_services::catalogue::CatalogueHandle;
 use levada_services::swarm::Shares;
-use levada_session::{Budget, HalfOpen};
 use tokio::sync::watch;
 
-use crate::attempts::Attempts;
-use levada_config::Limits;
-use crate::connections::Connections;
 use crate::forwards::Forwards;
-use crate::limiter::Limiter;
-use crate::live::RunningSessions;
 use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
-use crate::notices::LogLimiter;
-use crate::permits::SourcePermits;
+use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::providing::Providing;
 use crate::services::Offered;
@@ -49,46 +42,56 @@ pub struct Node {
     pub(crate) key: Arc<SecretKey>,
     pub(crate) name: String,
     pub(crate) services: BTreeMap<String, Offered>,
-    /// The service of `shares`, for the bearers of their tickets; it is not among the others, which clients see and request.
-    pub(crate) swarm: Offered,
-    pub(crate) shares: Arc<Shares>,
-    pub(crate) providing: Providing,
-    pub(crate) store: Arc<Store>,
+    pub(crate) sharing: Sharing,
+    pub(crate) rights: Rights,
     /// The pins of the home, and the connections to other nodes.
     pub(crate) client: Arc<Client>,
     pub(crate) catalogue: Option<Arc<CatalogueHandle>>,
-    pub(crate) policy: Policy,
     pub(crate) forwards: Forwards,
-    pub(crate) middlebox: Option<NodeMiddlebox>,
-    pub(crate) tls: Arc<ServerConfig>,
-    /// For sessions with middleboxes.
-    pub(crate) paths: ServerPaths,
-    pub(crate) limits: Limits,
-    pub(crate) session_expires: std::time::Duration,
+    pub(crate) network: Network,
+    pub(crate) peers: Peers,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) sessions: RunningSessions,
-    /// Counts wrong secrets of invitations and tickets.
-    pub(crate) attempts: Attempts,
-    /// Why shares are not served, by their numbers.
-    pub(crate) not_served: Mutex<BTreeMap<i64, String>>,
-    /// Limits the exchanges of tickets that a source runs at a time.
-    pub(crate) exchanges: SourcePermits,
-    /// Limits the new successions of each source.
-    pub(crate) successions: Limiter,
-    /// Limits the operations of peers that have not proved a right.
-    pub(crate) operations: Limiter,
-    /// Limits the log lines about such peers.
-    pub(crate) log_limiter: LogLimiter,
-    pub(crate) half_open: HalfOpen,
-    pub(crate) connections: Connections,
-    /// Bounds the memory of connections whose peers have not proved a right.
-    pub(crate) unproved: Arc<Budget>,
     pub(crate) metrics: Metrics,
+    pub(crate) life: Life,
+}
+
+/// The shares of a node, and the packages that it provides.
+pub(crate) struct Sharing {
+    /// The service of `shares`, for the bearers of their tickets. It is not among the services that
+    /// clients see and request.
+    pub(crate) swarm: Offered,
+    pub(crate) shares: Arc<Shares>,
+    pub(crate) providing: Providing,
+    /// The reasons why shares are not served, by their numbers.
+    pub(crate) not_served: Mutex<BTreeMap<i64, String>>,
+}
+
+/// The rights at a node.
+pub(crate) struct Rights {
+    /// The identities that may request sessions, and those that are blocked.
+    pub(crate) policy: Policy,
+    /// The sessions, links, tickets and the audit log, on disk.
+    pub(crate) store: Arc<Store>,
+    /// The time until a session expires, unless its request sets it.
+    pub(crate) session_expires: std::time::Duration,
+}
+
+/// The sockets of a node, and what handshakes need.
+pub(crate) struct Network {
     pub(crate) listening: Vec<SocketAddr>,
     /// Whether it listens on UDP at the same addresses.
     pub(crate) udp: bool,
     pub(crate) advertise: Vec<String>,
     pub(crate) http: Option<SocketAddr>,
+    pub(crate) tls: Arc<ServerConfig>,
+    /// For sessions with middleboxes.
+    pub(crate) paths: ServerPaths,
+    /// The middlebox that the node is for sessions of others.
+    pub(crate) middlebox: Option<NodeMiddlebox>,
+}
+
+/// The start and the end of a run of a node.
+pub(crate) struct Life {
     pub(crate) started: Instant,
     pub(crate) ending: watch::Sender<Option<Ending>>,
 }
@@ -98,44 +101,46 @@ impl Node {
         self.key.identity()
     }
 
-    /// The addresses for other machines: first `preferred`, then the advertised ones, then those of this machine.
+    /// The addresses for other machines: first `preferred`, then the advertised ones, then those of
+    /// this machine.
     pub(crate) fn addresses(&self, preferred: &[String]) -> Vec<String> {
-        address::published(&self.listening, &[preferred, &self.advertise].concat())
+        address::published(&self.network.listening, &[preferred, &self.network.advertise].concat())
     }
 
     /// Ends the run of the node. Only the first call has an effect.
     pub(crate) fn end(&self, ending: Ending) {
-        self.ending.send_if_modified(|current| {
+        self.life.ending.send_if_modified(|current| {
             let is_first = current.is_none();
             current.get_or_insert(ending);
             is_first
         });
     }
 
-    /// Discards all TLS sessions, because the policy has changed and a resumption calls no verifier.
+    /// Discards all TLS sessions, because the policy has changed and a resumption calls no
+    /// verifier.
     pub(crate) fn forget_sessions(&self) {
-        self.tls.forget_sessions();
-        self.paths.sessions.clear();
+        self.network.tls.forget_sessions();
+        self.network.paths.sessions.clear();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.ending.borrow().is_some()
+        self.life.ending.borrow().is_some()
     }
 
     /// Waits until [`Self::end`] is called.
     pub(crate) async fn stopping(&self) {
-        let mut ending = self.ending.subscribe();
+        let mut ending = self.life.ending.subscribe();
         // This cannot fail: `self` has the sender.
         let _ = ending.wait_for(Option::is_some).await;
     }
 
     pub(crate) fn ending(&self) -> Ending {
-        self.ending.borrow().clone().unwrap_or(Ending::Stop)
+        self.life.ending.borrow().clone().unwrap_or(Ending::Stop)
     }
 
     /// The time for decisions: never less than any time stored before.
     pub(crate) fn now(&self) -> UnixTime {
-        let now = self.store.now(self.clock.now());
+        let now = self.rights.store.now(self.clock.now());
         if now.jumped {
             tracing::warn!(
                 clock = now.time.0,
@@ -150,7 +155,7 @@ impl Node {
         &self,
         work: impl FnOnce(&Store) -> T + Send + 'static,
     ) -> T {
-        let store = self.store.clone();
+        let store = self.rights.store.clone();
         match tokio::task::spawn_blocking(move || work(&store)).await {
             Ok(result) => result,
             // The runtime is shutting down, or `work` panicked.

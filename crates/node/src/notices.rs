@@ -1,5 +1,6 @@
-//! Limits the log lines about peers that have not proved a right: the first few of each source are written, the others are
-//! counted for a summary. So a flood of operations does not become a flood of lines.
+//! Limits the log lines about peers that have not proved a right: the first few of each source are
+//! written, the others are counted for a summary. So a flood of operations does not become a flood
+//! of lines.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -14,7 +14,8 @@ const MAX_WAIT: Duration = Duration::from_secs(20);
 /// Gives permits.
 pub(crate) struct SourcePermits {
     at_a_time: usize,
-    /// Only sources with a permit, or that wait for one; the others are removed as soon as one is added.
+    /// Only sources with a permit, or that wait for one; the others are removed as soon as one is
+    /// added.
     sources: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 

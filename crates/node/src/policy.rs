@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use arc_swap::ArcSwap;
 use levada_core::Identity;
 
-use levada_config::{Config, ConfigError};
 use crate::overrides::Overrides;
 use crate::store::Store;
+use levada_config::{Config, ConfigError};
 use levada_home::known::Known;
 
-/// The allow-list and blocks of the configuration and the command line, which can be read again while the node runs. Those of
-/// invitations are in the store.
+/// The allow-list and blocks of the configuration and the command line, which can be read again
+/// while the node runs. Those of invitations are in the store.
 pub struct Policy(ArcSwap<Lists>);
 
 #[derive(Default)]
@@ -39,7 +39,8 @@ impl Policy {
         self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
     }
 
-    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does not count.
+    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does
+    /// not count.
     pub(crate) fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
         self.0.load().allow.iter().any(|(allowed, services)| {
             let listed = services.as_ref().map_or(!by_name, |set| set.contains(service));
@@ -76,8 +77,8 @@ impl Policy {
 }
 
 impl Lists {
-    /// Resolves names to the keys that are pinned now. A block of a rotated key includes its successors, because the owner may
-    /// have copied the old key from the log.
+    /// Resolves names to the keys that are pinned now. A block of a rotated key includes its
+    /// successors, because the owner may have copied the old key from the log.
     fn new(
         config: &Config,
         overrides: &Overrides,

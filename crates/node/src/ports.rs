@@ -1,4 +1,5 @@
-//! The ports that a node would listen at: which of them repeat each other, and which another program has.
+//! The ports that a node would listen at: which of them repeat each other, and which another
+//! program has.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,13 +10,11 @@ use levada_services::forward::{Address, Host};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use levada_config::{Config, ForwardSource, Http};
 use crate::error::UpError;
+use levada_config::{Config, ForwardSource, Http};
 use levada_transport::quic;
 
-use crate::listen::{
-    HTTP_PORT, bind_one, failed, failed_as_middlebox, failed_with_udp,
-};
+use crate::listen::{HTTP_PORT, bind_one, failed, failed_as_middlebox, failed_with_udp};
 use crate::overrides::Overrides;
 
 /// A port of the configuration, of the command line, or a default one.
@@ -159,8 +158,8 @@ fn of_forward((index, source): (usize, &ForwardSource)) -> Vec<Port> {
     ports.map(|address| Port { is_udp, ..Port::new(key.as_str(), address) }).collect()
 }
 
-/// Two keys that use one port: the error of the second one, which the start would bind last. Those of forwards do not prevent
-/// a start.
+/// Two keys that use one port: the error of the second one, which the start would bind last. Those
+/// of forwards do not prevent a start.
 pub fn repeated(ports: &[Port]) -> impl Iterator<Item = (&Port, UpError)> {
     ports.iter().enumerate().filter_map(|(index, port)| {
         // The default port is replaced by a free one.

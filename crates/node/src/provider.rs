@@ -29,14 +29,16 @@ use crate::providing::{Package, Record};
 
 /// The time between two looks for packages whose time is over.
 const INTERVAL: Duration = Duration::from_secs(600);
-/// The first and the longest pause before a catalogue is asked again.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+/// The first pause before a catalogue is asked again; each further pause is twice as long.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_secs(300);
 /// How long the catalogue may take to admit this node.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Provides the stored packages, and those that are added, until it is dropped.
 pub(crate) async fn serve(node: Arc<Node>) {
-    let providing = &node.providing;
+    let providing = &node.sharing.providing;
     if !providing.is_enabled {
         // Copies are of no use to the user.
         let _ = fs::remove_dir_all(&providing.folder);
@@ -77,7 +79,7 @@ pub(crate) async fn serve(node: Arc<Node>) {
 
 /// Provides one package. A catalogue that is lost, or refuses, is asked again later.
 async fn provide(client: Arc<Client>, path: &Path, package: Package) {
-    let mut pause = PAUSE.0;
+    let mut pause = MIN_PAUSE;
     loop {
         let start = Instant::now();
         let ended = provide_once(&client, path, &package).await;
@@ -85,11 +87,11 @@ async fn provide(client: Arc<Client>, path: &Path, package: Package) {
         client.close();
         let Record { at, object, .. } = &package.record;
         tracing::debug!(%at, %object, ?ended, "a package is not provided now");
-        if start.elapsed() > PAUSE.1 {
-            pause = PAUSE.0;
+        if start.elapsed() > MAX_PAUSE {
+            pause = MIN_PAUSE;
         }
         sleep(pause).await;
-        pause = (pause * 2).min(PAUSE.1);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -118,7 +120,8 @@ async fn provide_once(client: &Arc<Client>, path: &Path, package: &Package) -> R
     ended.map(drop).map_err(text)
 }
 
-/// A swarm: the link to its coordinator, what that says, the connection, and the hash of the content.
+/// A swarm: the link to its coordinator, what that says, the connection, and the hash of the
+/// content.
 type Joined = (Link, Description, Connection, [u8; 32]);
 
 /// Joins the swarm at one of the nodes of the catalogue.

@@ -1,7 +1,9 @@
-//! Provides packages of catalogues to others, which this home has fetched: with `[swarm] provide = true`.
+//! Provides packages of catalogues to others, which this home has fetched: with
+//! `[swarm] provide = true`.
 //!
-//! The folder `provided` of the home has a copy of each package, named by its digest, and a record beside it. A package is provided as
-//! long as the catalogue admits this node, at most for [`KEPT`].
+//! The folder `provided` of the home has a copy of each package, named by its digest, and a record
+//! beside it. A package is provided as long as the catalogue admits this node, at most for
+//! [`KEPT`].
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,8 +15,8 @@ use std::time::Duration;
 
 use levada_catalogue::model::{digest_text, parse_digest};
 use levada_client::control::ProvideRequest;
-use levada_home::Home;
 use levada_core::{Digest, Hasher, UnixTime};
+use levada_home::Home;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Notify;

@@ -1,5 +1,5 @@
-//! Restores an unpacked backup: identity, configuration, pins, audit log and catalogue. Sessions are terminated, because uses
-//! and revocations since the backup are unknown.
+//! Restores an unpacked backup: identity, configuration, pins, audit log and catalogue. Sessions
+//! are terminated, because uses and revocations since the backup are unknown.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,11 +11,11 @@ use levada_database::file;
 use thiserror::Error;
 
 use crate::catalogue;
-use levada_config::{Config, ConfigError};
 use crate::store::{Store, StoreError};
+use levada_config::{Config, ConfigError};
 use levada_home::backup::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
-use levada_home::{Home, HomeError, read_key_file};
 use levada_home::known::Known;
+use levada_home::{Home, HomeError, read_key_file};
 
 /// Why a backup was not restored.
 #[derive(Debug, Error)]
@@ -42,9 +42,10 @@ pub enum RestoreError {
     Config(#[from] ConfigError),
 }
 
-/// Restores the backup in `folder`, which must be in the file system of `home`, and which is moved. The caller holds the home's
-/// lock, and no database of the home is open. Nothing of the home changes until the folder is renamed into the home; after an
-/// interruption from then on, [`finish_interrupted`] completes the restore.
+/// Restores the backup in `folder`, which must be in the file system of `home`, and which is moved.
+/// The caller holds the home's lock, and no database of the home is open. Nothing of the home
+/// changes until the folder is renamed into the home; after an interruption from then on,
+/// [`finish_interrupted`] completes the restore.
 ///
 /// # Errors
 /// [`RestoreError`] names the file.
@@ -142,7 +143,8 @@ pub fn has_catalogue(folder: &Path) -> bool {
     folder.join(CATALOGUE).join(DATABASE).exists()
 }
 
-/// Moves the catalogue. This precedes the move of the configuration, so a second attempt finds the path again.
+/// Moves the catalogue. This precedes the move of the configuration, so a second attempt finds the
+/// path again.
 fn move_catalogue(pending: &Path, home: &Home) -> Result<(), RestoreError> {
     if has_catalogue(pending) {
         let config = Config::load(&pending.join(CONFIG))?;
@@ -156,7 +158,8 @@ fn move_database(from: &Path, to: &Path) -> Result<(), RestoreError> {
     if !from.exists() {
         return Ok(());
     }
-    // The old log is removed before the new database is moved: SQLite would replay it into the new one.
+    // The old log is removed before the new database is moved: SQLite would replay it into the new
+    // one.
     for end in ["-wal", "-shm", "-journal"] {
         let mut log = to.as_os_str().to_owned();
         log.push(end);

@@ -1,18 +1,19 @@
-//! Rotates the key of a home: the old key signs the new one, and sessions of the old key end. After a crash at any step, the
-//! home still has a key that its peers accept.
+//! Rotates the key of a home: the old key signs the new one, and sessions of the old key end. After
+//! a crash at any step, the home still has a key that its peers accept.
 
 use levada_capability::SessionId;
 use levada_core::{Clock, Identity, SecretKey, Succession, SystemClock, SystemRandom};
 
 use crate::store::Store;
-use levada_home::{Home, HomeError};
 use levada_home::known::Known;
+use levada_home::{Home, HomeError};
 
 use crate::error::UpError;
 
-/// Gives `home` a new key. Every step can be repeated: the new key is on disk before the statement, the statement before
-/// sessions end, and the key is replaced last. Sessions that the old key requested for others at other nodes end, except `keep`;
-/// if the process is killed before the statement is on disk, those end, too.
+/// Gives `home` a new key. Every step can be repeated: the new key is on disk before the statement,
+/// the statement before sessions end, and the key is replaced last. Sessions that the old key
+/// requested for others at other nodes end, except `keep`; if the process is killed before the
+/// statement is on disk, those end, too.
 ///
 /// # Errors
 /// [`UpError`] if a file could not be written; the old key stays in use.
@@ -22,7 +23,8 @@ pub fn rotate(
     keep: &[SessionId],
 ) -> Result<(Identity, Identity), UpError> {
     if let Some((old, new)) = interrupted(home)? {
-        // An interrupted rotation: its new key may have been published, so it must not be replaced by another.
+        // An interrupted rotation: its new key may have been published, so it must not be replaced
+        // by another.
         complete(home, store, &old, &new, keep)?;
         return Ok((old.identity(), new.identity()));
     }

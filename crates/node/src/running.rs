@@ -2,16 +2,17 @@
 
 mod announcer;
 mod assemble;
+mod sockets;
 mod stop;
 
 use levada_home::Home;
 
 use crate::check::check;
-use levada_config::Config;
 use crate::error::UpError;
 use crate::node::Ending;
 use crate::overrides::Overrides;
 use crate::{restore, rotate};
+use levada_config::Config;
 
 pub use assemble::Announcement;
 
@@ -32,7 +33,7 @@ pub async fn up(
         let config = Config::load(&home.config_file()).map_err(UpError::of)?;
         check(home, &config, overrides)?;
         let assembled = assemble::assemble(home, &config, overrides, &addresses)?;
-        addresses = assembled.node.listening.clone();
+        addresses = assembled.node.network.listening.clone();
         match stop::serve(assembled, &announce).await? {
             Ending::Stop => break,
             Ending::Restart => {}

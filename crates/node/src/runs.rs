@@ -10,8 +10,8 @@ use levada_session::Stream;
 
 use crate::carrier::Carrier;
 
-/// The runs of one connection. The number of a run is valid on its own connection only, so that a peer cannot attach a
-/// stream to a session of another peer.
+/// The runs of one connection. The number of a run is valid on its own connection only, so that a
+/// peer cannot attach a stream to a session of another peer.
 #[derive(Default)]
 pub(crate) struct Runs(Mutex<Table>);
 
@@ -31,12 +31,11 @@ impl Runs {
     /// Registers a run, which may have `limit` further streams.
     pub(crate) fn register(
         self: &Arc<Self>,
-        connection: &Carrier,
+        connection: &dyn Carrier,
         limit: usize,
     ) -> (RunGuard, Streams) {
-        let connection = match connection {
-            Carrier::Channel(connection) if supported(connection) => connection,
-            _ => return (RunGuard { runs: self.clone(), number: 0 }, Streams::none()),
+        let Some(connection) = connection.channel().filter(|channel| supported(channel)) else {
+            return (RunGuard { runs: self.clone(), number: 0 }, Streams::none());
         };
         let mut table = self.lock();
         table.last += 1;

@@ -1,5 +1,5 @@
-//! Accepts connections, bounds the number of unfinished handshakes and of connections, and passes each stream to
-//! [`crate::dispatch`].
+//! Accepts connections, bounds the number of unfinished handshakes and of connections, and passes
+//! each stream to [`crate::dispatch`].
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
         };
         match accepted {
             Ok((stream, address)) => {
-                if node.half_open.make_room(node.limits.half_open).await {
+                if node.peers.half_open.make_room(node.peers.limits.half_open).await {
                     node.metrics.half_open_evicted.inc();
                 }
                 match Tcp::new(stream) {
@@ -55,7 +55,7 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
                     tracing::warn!(%error, "could not accept a connection");
                     warned = Some(Instant::now());
                 }
-                node.half_open.evict();
+                node.peers.half_open.evict();
                 sleep(ACCEPT_RETRY).await;
             }
         }
@@ -70,7 +70,7 @@ pub(crate) async fn serve_udp(node: Arc<Node>, (endpoint, mut listener): (Endpoi
             () = node.stopping() => break,
         };
         let Some((stream, address)) = accepted else { break };
-        if node.half_open.make_room(node.limits.half_open).await {
+        if node.peers.half_open.make_room(node.peers.limits.half_open).await {
             node.metrics.half_open_evicted.inc();
         }
         spawn_handshake(&node, Box::new(stream), address);
@@ -78,13 +78,14 @@ pub(crate) async fn serve_udp(node: Arc<Node>, (endpoint, mut listener): (Endpoi
     drop((listener, endpoint));
 }
 
-/// Carries sessions of others, if this node is a middlebox, until it stops and they have ended. Dropping the future ends them.
+/// Carries sessions of others, if this node is a middlebox, until it stops and they have ended.
+/// Dropping the future ends them.
 pub(crate) async fn serve_middlebox(node: Arc<Node>, listener: TcpListener) {
-    let Some(middlebox) = &node.middlebox else { return };
+    let Some(middlebox) = &node.network.middlebox else { return };
     let limited = node.clone();
     // Their clients have no right at this node, so the lines about them are limited.
     let failed = Arc::new(move |source: IpAddr, error: &PathError| {
-        if limited.log_limiter.should_log(source) {
+        if limited.peers.log_limiter.should_log(source) {
             tracing::info!(%source, %error, "a session through this middlebox failed");
         }
     });
@@ -96,8 +97,8 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
     let mut peak = 0;
     loop {
         sleep(MEMORY_INTERVAL).await;
-        peak = peak.max(node.unproved.take_peak());
-        let used = node.unproved.used();
+        peak = peak.max(node.peers.unproved.take_peak());
+        let used = node.peers.unproved.used();
         if peak > MEMORY_KEPT && used < peak / 2 {
             peak = used;
             // This may block its thread for milliseconds.
@@ -107,7 +108,7 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
 }
 
 fn spawn_handshake(node: &Arc<Node>, stream: Box<dyn Transport>, address: SocketAddr) {
-    let (entry, evicted) = node.half_open.enter(source_of(address.ip()));
+    let (entry, evicted) = node.peers.half_open.enter(source_of(address.ip()));
     tokio::spawn(handshake(node.clone(), stream, address, entry, evicted));
 }
 
@@ -148,12 +149,12 @@ async fn accept(
     stream: Box<dyn Transport>,
     entry: &HalfOpenEntry,
 ) -> Result<Accepted, AcceptError> {
-    let incoming = first_record(stream).await?.bounded(&node.unproved, entry.source());
+    let incoming = first_record(stream).await?.bounded(&node.peers.unproved, entry.source());
     entry.mark_active();
     if is_path(&incoming) {
-        return Ok(Accepted::Path(accept_incoming(incoming, node.paths.clone()).await?));
+        return Ok(Accepted::Path(accept_incoming(incoming, node.network.paths.clone()).await?));
     }
-    Ok(Accepted::Channel(incoming.accept(&node.tls, Options::default()).await?))
+    Ok(Accepted::Channel(incoming.accept(&node.network.tls, Options::default()).await?))
 }
 
 /// What a handshake leads to.
@@ -174,40 +175,41 @@ enum AcceptError {
 /// Serves the one operation of a session with middleboxes until it ends.
 async fn serve_path(node: Arc<Node>, session: PathSession, source: IpAddr) {
     let peer = session.peer();
-    let carrier = Carrier::Path(session.clone());
-    let slot = node.connections.insert(&carrier, source, node.limits.connections);
+    let carrier: Arc<dyn Carrier> = Arc::new(session.clone());
+    let slot = node.peers.connections.insert(&carrier, source, node.peers.limits.connections);
     match node.evaluate_peer(&peer).await {
         Ok(proved) if !node.is_stopping() => {
             if proved {
-                slot.mark_proved(&carrier);
+                slot.mark_proved(&*carrier);
             }
-            dispatch::serve_path(node.clone(), session.clone(), slot.clone()).await;
+            let over = (carrier.clone(), slot.clone());
+            dispatch::serve_path(node.clone(), over, &session).await;
         }
         Ok(_) => carrier.close(Reason::Failed, "the node is stopping"),
         Err(text) => {
-            if node.log_limiter.should_log(source) {
+            if node.peers.log_limiter.should_log(source) {
                 tracing::info!(%peer, %source, %text, "session denied");
             }
             carrier.close(Reason::Denied, &text);
         }
     }
     session.flushed().await;
-    node.connections.remove(&slot);
+    node.peers.connections.remove(&slot);
 }
 
 /// Serves the streams of one connection until it ends.
 async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAddr) {
     let peer = connection.peer();
-    let carrier = Carrier::Channel(connection.clone());
-    let slot = node.connections.insert(&carrier, source, node.limits.connections);
+    let carrier: Arc<dyn Carrier> = Arc::new(connection.clone());
+    let slot = node.peers.connections.insert(&carrier, source, node.peers.limits.connections);
     if node.is_stopping() {
         carrier.close(Reason::Failed, "the node is stopping");
     } else {
         match node.evaluate_peer(&peer).await {
-            Ok(true) => slot.mark_proved(&carrier),
+            Ok(true) => slot.mark_proved(&*carrier),
             Ok(false) => {}
             Err(text) => {
-                if node.log_limiter.should_log(source) {
+                if node.peers.log_limiter.should_log(source) {
                     tracing::info!(%peer, %source, %text, "connection denied");
                 }
                 carrier.close(Reason::Denied, &text);
@@ -219,15 +221,14 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
         let permit = slot.streams.clone().acquire_owned().await;
         let Some(stream) = connection.accept().await else { break };
         let node = node.clone();
-        let connection = connection.clone();
-        let slot = slot.clone();
+        let over = (carrier.clone(), slot.clone());
         tokio::spawn(async move {
             let _permit = permit;
-            dispatch::serve_stream(node, connection, slot, stream).await;
+            dispatch::serve_stream(node, over, stream).await;
         });
     }
     // The slot is freed only after the close was sent.
     connection.flushed().await;
-    node.connections.remove(&slot);
+    node.peers.connections.remove(&slot);
     tracing::debug!(%peer, "connection ended");
 }

@@ -13,8 +13,8 @@ use levada_services::registry;
 use levada_services::swarm::{Shares, Swarm};
 use serde::Deserialize;
 
-use levada_config::{Config, ConfigError, ServiceSource};
 use crate::overrides::Overrides;
+use levada_config::{Config, ConfigError, ServiceSource};
 use levada_home::known::{Known, NameError};
 
 /// The type, and the default name, of the service that gives access to the catalogue.
@@ -115,8 +115,8 @@ pub(crate) fn swarm(shares: &Arc<Shares>) -> Offered {
     Offered { description, service }
 }
 
-/// What the configured services lack on this machine, each with its position in the configuration. They are offered
-/// nevertheless, so that a removed program does not prevent the start of a node.
+/// What the configured services lack on this machine, each with its position in the configuration.
+/// They are offered nevertheless, so that a removed program does not prevent the start of a node.
 ///
 /// # Errors
 /// [`ConfigError`] if a file cannot be read.
@@ -164,7 +164,8 @@ fn with_position(source: &ServiceSource, error: &DefinitionError) -> ConfigError
     }
 }
 
-/// Replaces pinned names by identities in a definition: in NODE/SERVICE patterns, and of middleboxes.
+/// Replaces pinned names by identities in a definition: in NODE/SERVICE patterns, and of
+/// middleboxes.
 ///
 /// # Errors
 /// The key, and the name that is not pinned.
@@ -251,7 +252,11 @@ mod tests {
         let mut params = Params::new();
         params.add(Params::ARGS, encode_list(args)).unwrap();
         let context = Context::without_client(Identity::from_bytes([1; 32]));
-        registry.build(&definition, &context).unwrap().prepare(&params).is_ok()
+        registry
+            .build(&definition, &context)
+            .unwrap()
+            .prepare(&params, levada_service::Over::Stream)
+            .is_ok()
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::{Arc, PoisonError};
 use std::{fs, io};
 
 use levada_client::control::{ByUdp, ListingSettings, Paths, ShareSettings};
-use levada_home::Home;
 use levada_core::{Random, SystemRandom};
+use levada_home::Home;
 use levada_swarm::content::{ContentError, Listing, Source};
 use levada_swarm::driver::ShareOptions;
 use levada_swarm::mediated::{MAX_REPLICAS, Placement, Settings};
@@ -52,7 +52,8 @@ pub(crate) async fn serve_stored(node: Arc<Node>) {
     for share in stored {
         if let Err(error) = serve_one(&node, &share).await {
             tracing::warn!(share = share.id, %error, "a share is not served");
-            node.not_served
+            node.sharing
+                .not_served
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(share.id, error.to_string());
@@ -103,7 +104,7 @@ async fn serve_one(node: &Node, share: &ShareRecord) -> Result<(), NotServed> {
     if !is_shared(&source) {
         return Err(changed.into());
     }
-    if settings.udp.is_some() && !node.udp {
+    if settings.udp.is_some() && !node.network.udp {
         tracing::warn!(
             share = share.id,
             "the node does not listen on UDP: a share goes by TCP only"
@@ -129,13 +130,15 @@ fn parse(share: &ShareRecord) -> Option<(Vec<PathBuf>, ShareSettings, ChunkSize)
     Some((paths, settings, chunk))
 }
 
-/// The file with the values of the chunks of a share, 32 bytes each, so that a start need not read what is shared.
+/// The file with the values of the chunks of a share, 32 bytes each, so that a start need not read
+/// what is shared.
 fn hashes_file(home: &Home, root: &[u8; 32]) -> PathBuf {
     let hex: String = root.iter().map(|byte| format!("{byte:02x}")).collect();
     home.state_folder().join("shares").join(hex)
 }
 
-/// Opens files in the blocking pool. They are read and hashed, unless the file `hashes` has the values of all chunks.
+/// Opens files in the blocking pool. They are read and hashed, unless the file `hashes` has the
+/// values of all chunks.
 ///
 /// # Errors
 /// [`ContentError`], with the path.
@@ -157,8 +160,8 @@ pub(crate) async fn open(
     }
 }
 
-/// Stores the values of the chunks of `source`, and gives it back; None if the work was ended with the process. Without the values, a
-/// later start reads the files.
+/// Stores the values of the chunks of `source`, and gives it back; None if the work was ended with
+/// the process. Without the values, a later start reads the files.
 pub(crate) async fn keep_hashes(node: &Node, source: Source) -> Option<Source> {
     let file = hashes_file(&node.home, &source.id().root);
     let kept = spawn_blocking(move || {
@@ -182,19 +185,21 @@ fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Ends a share that the database does not have any longer.
 pub(crate) async fn stop(node: &Node, share: &ShareRecord) {
-    node.shares.stop(share.id);
+    node.sharing.shares.stop(share.id);
     let others = node.with_store(|store| store.shares()).await.unwrap_or_default();
     forget_hashes(&node.home, share, &others);
 }
 
-/// Removes the hashes that the node of `home` has stored of an ended share, unless one of the `others` has the same content.
+/// Removes the hashes that the node of `home` has stored of an ended share, unless one of the
+/// `others` has the same content.
 pub fn forget_hashes(home: &Home, share: &ShareRecord, others: &[ShareRecord]) {
     if others.iter().all(|other| other.root != share.root) {
         let _ = fs::remove_file(hashes_file(home, &share.root));
     }
 }
 
-/// Serves `source` as the share with this number, under the name of its first file. `admitted` identities have access to it already.
+/// Serves `source` as the share with this number, under the name of its first file. `admitted`
+/// identities have access to it already.
 pub(crate) fn serve(
     node: &Node,
     number: i64,
@@ -209,17 +214,17 @@ pub(crate) fn serve(
     let _ = SystemRandom.fill(&mut seed);
     let options = ShareOptions {
         name: name.unwrap_or_else(|| "share".into()),
-        mode: match self::mode(&settings) {
+        mode: match mode(settings) {
             Mode::Direct => Mode::Direct,
             Mode::Mediated(mediated) => Mode::Mediated(mediated.restarted(admitted)),
         },
         // Without it, each peer would wait for an answer in vain.
-        udp: settings.udp.filter(|_| node.udp).map(|udp| match udp {
+        udp: settings.udp.filter(|_| node.network.udp).map(|udp| match udp {
             ByUdp::Control => UdpStream::Control,
             ByUdp::Data => UdpStream::Data,
         }),
         upload_limit: settings.upload_limit,
         seed: u64::from_be_bytes(seed),
     };
-    node.shares.start(number, source, options);
+    node.sharing.shares.start(number, source, options);
 }

@@ -1,9 +1,11 @@
-//! `node.db`: the persistent state of a node. It has sessions and their roots, uses, revocations, invitations, shares and their
-//! tickets, the allow-list and blocks, rotated keys, the highest time seen, and the audit log.
+//! `node.db`: the persistent state of a node. It has sessions and their roots, uses, revocations,
+//! invitations, shares and their tickets, the allow-list and blocks, rotated keys, the highest time
+//! seen, and the audit log.
 //!
-//! Only the running node has the file open. A call that changes something is one transaction, which is on disk when the call
-//! returns; a call that fails has changed nothing. A session that has ended, or a capability that is revoked or used up, stays
-//! so after any crash: triggers of the schema abort the reverse changes.
+//! Only the running node has the file open. A call that changes something is one transaction, which
+//! is on disk when the call returns; a call that fails has changed nothing. A session that has
+//! ended, or a capability that is revoked or used up, stays so after any crash: triggers of the
+//! schema abort the reverse changes.
 
 mod audit;
 mod clock;
@@ -53,7 +55,8 @@ use rusqlite::{Connection, Transaction};
 use secrets::Secrets;
 use time::Time;
 
-/// The database of a running node. Calls that return no `Result` read memory only; all others wait for the disk.
+/// The database of a running node. Calls that return no `Result` read memory only; all others wait
+/// for the disk.
 pub struct Store {
     database: Database,
     time: Mutex<Time>,
@@ -74,8 +77,8 @@ const NODE: Kind = Kind {
 };
 
 impl Store {
-    /// Opens the database at `path`; creates it, with mode 0600, if it is missing. It stays locked for other processes until
-    /// the store is dropped.
+    /// Opens the database at `path`; creates it, with mode 0600, if it is missing. It stays locked
+    /// for other processes until the store is dropped.
     ///
     /// # Errors
     /// [`StoreError`] names the file and the problem.
@@ -83,7 +86,8 @@ impl Store {
         Self::with(Database::open(path, &NODE)?)
     }
 
-    /// As [`Self::open`], in the SQLite virtual file system that is registered as `vfs`; for tests of a loss of power.
+    /// As [`Self::open`], in the SQLite virtual file system that is registered as `vfs`; for tests
+    /// of a loss of power.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -125,8 +129,8 @@ impl Store {
         self.database.path()
     }
 
-    /// Writes a consistent copy of the database to the new file `to` (mode 0600), which is on disk when this returns. The copy
-    /// has the roots of all sessions, and so must stay secret.
+    /// Writes a consistent copy of the database to the new file `to` (mode 0600), which is on disk
+    /// when this returns. The copy has the roots of all sessions, and so must stay secret.
     ///
     /// # Errors
     /// [`StoreError`] names `to`; it must not exist yet.

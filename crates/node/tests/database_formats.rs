@@ -1,12 +1,13 @@
 //! This version reads the databases of each released version, and keeps their content.
 //!
-//! A fixture is the SQL dump of a database; it is never changed. A new schema version adds a fixture.
+//! A fixture is the SQL dump of a database; it is never changed. A new schema version adds a
+//! fixture.
 
 use std::path::{Path, PathBuf};
 
 use levada_capability::LinkId;
-use levada_home::known::Known;
 use levada_core::{Framing, Succession, UnixTime};
+use levada_home::known::Known;
 use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -154,7 +155,8 @@ fn known_is_read(sql: &str) {
     assert_eq!(tower.addresses, ["[2001:db8::1]:5382", "192.0.2.1:5382"]);
 }
 
-/// A released schema is never changed in place: a new database has the schema of the newest fixture.
+/// A released schema is never changed in place: a new database has the schema of the newest
+/// fixture.
 #[test]
 fn the_newest_schemas_are_those_of_the_fixtures() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,6 @@
-//! Power fails at each disk operation of a scenario, and the data that was not synced is lost completely or in part. The
-//! store must keep everything that it acknowledged, and nothing that was revoked, ended or used up may become valid again.
+//! Power fails at each disk operation of a scenario, and the data that was not synced is lost
+//! completely or in part. The store must keep everything that it acknowledged, and nothing that was
+//! revoked, ended or used up may become valid again.
 
 mod model;
 mod scenario;

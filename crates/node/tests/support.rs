@@ -1,4 +1,5 @@
-//! Ids, identities and starts for the tests of the store. A byte stands for an id or a key made of this byte.
+//! Ids, identities and starts for the tests of the store. A byte stands for an id or a key made of
+//! this byte.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, SecretKey, UnixTime};

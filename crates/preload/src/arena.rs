@@ -1,10 +1,10 @@
-//! The state of connections, in pages that a process shares with its children of a later fork, as they
-//! share the connections themselves.
+//! The state of connections, in pages that a process shares with its children of a later fork, as
+//! they share the connections themselves.
 //!
 //! Which connections exist, and where their segments are mapped, is private memory of each process
-//! ([`segments`](crate::segments)). A page is shared by the processes that have its connections since
-//! their fork. New connections get pages that no earlier child has: a page without connections is
-//! replaced before it is used again after a fork.
+//! ([`segments`](crate::segments)). A page is shared by the processes that have its connections
+//! since their fork. New connections get pages that no earlier child has: a page without
+//! connections is replaced before it is used again after a fork.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -77,8 +77,9 @@ fn start() -> Option<NonNull<u8>> {
 #[inline]
 pub fn connection(number: u32) -> Option<&'static Connection> {
     let number = usize::try_from(number).ok().filter(|number| *number < RECORDS)?;
-    // SAFETY: the state is within the mapping, aligned, and made of atomics, for which every pattern
-    // of bits is valid; the mapping is only ever replaced by another one of the same length.
+    // SAFETY: the state is within the mapping, aligned, and made of atomics, for which every
+    // pattern of bits is valid; the mapping is only ever replaced by another one of the same
+    // length.
     start().map(|start| unsafe { start.add(number * STRIDE).cast().as_ref() })
 }
 
@@ -185,8 +186,8 @@ impl Allocator {
     fn map(&mut self, at: usize) -> Option<()> {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the page is within the mapping of `create`, and no connection of this process is in
-        // it. A thread that still reads the state of an ended one finds zeros, which are valid.
+        // SAFETY: the page is within the mapping of `create`, and no connection of this process is
+        // in it. A thread that still reads the state of an ended one finds zeros, which are valid.
         unsafe {
             let page = start()?.add(at * PAGE).as_ptr().cast();
             mmap_anonymous(page, PAGE, protection, flags).ok()?;

@@ -66,8 +66,9 @@ pub struct Direction {
     pub lock: Lock,
 }
 
-/// The state of a connection. All processes and threads that have the connection since a fork share it, and another process may write
-/// anything into it: no value in it is an address, and positions are checked before they are used.
+/// The state of a connection. All processes and threads that have the connection since a fork share
+/// it, and another process may write anything into it: no value in it is an address, and positions
+/// are checked before they are used.
 #[repr(C, align(256))]
 pub struct Connection {
     /// The number of what `levada fast top` shows.
@@ -79,7 +80,8 @@ pub struct Connection {
     pub inbound: Direction,
     /// Bytes that go.
     pub outbound: Direction,
-    /// How often the direction of successful calls has changed, doubled; the lowest bit is the last one's.
+    /// How often the direction of successful calls has changed, doubled; the lowest bit is the last
+    /// one's.
     pub flips: AtomicU32,
     /// Calls since the offer.
     pub calls: AtomicU32,
@@ -103,7 +105,8 @@ pub struct Connection {
     pub tcp_ended: AtomicU32,
     /// A write found no room since room was last reported.
     pub was_full: AtomicU32,
-    /// Bytes of the stream that were received by TCP; right from the time on when the inbound direction is ready.
+    /// Bytes of the stream that were received by TCP; right from the time on when the inbound
+    /// direction is ready.
     pub tcp_received: AtomicU64,
     /// When an empty read has last looked at TCP, in [`ticks`](crate::spin::ticks).
     pub looked: AtomicU32,
@@ -176,7 +179,8 @@ impl ProducerCells {
     }
 }
 
-/// The inbound direction, locked, with its end of the ring, whose state is stored when this is dropped.
+/// The inbound direction, locked, with its end of the ring, whose state is stored when this is
+/// dropped.
 pub struct Inbound<'a> {
     connection: &'a Connection,
     segment: Leaked,
@@ -187,7 +191,8 @@ pub struct Inbound<'a> {
     _guard: Guard<'a>,
 }
 
-/// The outbound direction, locked, with its end of the ring, whose state is stored when this is dropped.
+/// The outbound direction, locked, with its end of the ring, whose state is stored when this is
+/// dropped.
 pub struct Outbound<'a> {
     connection: &'a Connection,
     producer: Producer<Half>,
@@ -196,7 +201,8 @@ pub struct Outbound<'a> {
 }
 
 impl Connection {
-    /// Prepares the state for a new connection with one holder. `false` if no more connections can be shown.
+    /// Prepares the state for a new connection with one holder. `false` if no more connections can
+    /// be shown.
     pub fn begin(&self, nonblocking: bool, was_accepted: bool) -> bool {
         let Some(shown) = shown::allocate() else { return false };
         self.shown.store(shown, Ordering::Relaxed);
@@ -251,8 +257,9 @@ impl Connection {
         self.inbound.lock.is_locked() || self.outbound.lock.is_locked()
     }
 
-    /// Waits for some milliseconds at most until no thread holds a lock of a direction. Returns false if one still does: a process that
-    /// shares the connection can hold a lock for ever, which must not keep this one from its end.
+    /// Waits for some milliseconds at most until no thread holds a lock of a direction. Returns
+    /// false if one still does: a process that shares the connection can hold a lock for ever,
+    /// which must not keep this one from its end.
     pub fn becomes_free(&self) -> bool {
         let is_free = |pause: &Duration| {
             let is_free = !self.is_locked();
@@ -379,8 +386,8 @@ impl Connection {
         self.lock_inbound_quickly()
     }
 
-    /// As [`lock_inbound`](Self::lock_inbound), but always inlined: the state of the ring's end stays
-    /// in registers, which saves a quarter of a short exchange.
+    /// As [`lock_inbound`](Self::lock_inbound), but always inlined: the state of the ring's end
+    /// stays in registers, which saves a quarter of a short exchange.
     #[inline(always)]
     pub fn lock_inbound_quickly(&self) -> Option<Inbound<'_>> {
         let guard = self.inbound.lock.lock()?;
@@ -391,8 +398,9 @@ impl Connection {
         Some(Inbound { connection: self, segment, side, consumer, _user: user, _guard: guard })
     }
 
-    /// Returns true once a wait for bytes is over: the ring has some, or the direction is on it no longer. Without the lock, since a thread
-    /// that spins calls it all the time; the segment stays mapped for the [`User`].
+    /// Returns true once a wait for bytes is over: the ring has some, or the direction is on it no
+    /// longer. Without the lock, since a thread that spins calls it all the time; the segment stays
+    /// mapped for the [`User`].
     #[inline]
     pub fn may_have_bytes(&self, _user: &User) -> bool {
         let tail = self.consumer.tail.load(Ordering::Relaxed);
@@ -418,7 +426,8 @@ impl Connection {
         Some(Outbound { connection: self, producer, _user: user, _guard: guard })
     }
 
-    /// Ends the connection after its last descriptor in all processes is closed. Both directions are left first.
+    /// Ends the connection after its last descriptor in all processes is closed. Both directions
+    /// are left first.
     pub fn end(&self) {
         let (Some(_inbound), Some(_outbound)) =
             (self.inbound.lock.lock(), self.outbound.lock.lock())
@@ -560,7 +569,8 @@ impl Drop for Outbound<'_> {
     }
 }
 
-/// Adds to a counter that only the holder of a lock changes, which the caller is: so it need not be one atomic step, which costs more.
+/// Adds to a counter that only the holder of a lock changes, which the caller is: so it need not be
+/// one atomic step, which costs more.
 #[inline]
 fn add(counter: &AtomicU64, more: usize) {
     let sum = counter.load(Ordering::Relaxed).wrapping_add(more as u64);

@@ -12,12 +12,14 @@ use crate::{epoll, errno, tcp, waking};
 /// Bytes that are sent again at a time.
 const CHUNK: usize = 16 << 10;
 
-/// Moves both directions back to TCP. What the peer has written into the ring and was not read, it sends again.
+/// Moves both directions back to TCP. What the peer has written into the ring and was not read, it
+/// sends again.
 pub fn both(entry: Entry, reason: Reason) {
     all(&[entry], reason);
 }
 
-/// As [`both`], for several connections. Both ends of one may be among them: all leave their rings before one sends again.
+/// As [`both`], for several connections. Both ends of one may be among them: all leave their rings
+/// before one sends again.
 pub fn all(entries: &[Entry], reason: Reason) {
     if reason == Reason::Handed {
         entries.iter().for_each(|entry| {
@@ -39,7 +41,8 @@ pub fn all(entries: &[Entry], reason: Reason) {
     }
 }
 
-/// Leaves the inbound ring, unless the peer has ended it: then it is read to its end. Whether the connection used a ring.
+/// Leaves the inbound ring, unless the peer has ended it: then it is read to its end. Whether the
+/// connection used a ring.
 fn leave_inbound(entry: Entry, reason: Reason) -> bool {
     let connection = entry.connection;
     connection.settle(reason);
@@ -68,7 +71,8 @@ pub fn outbound(entry: Entry) {
     waking::ring(entry.connection, waiter);
 }
 
-/// Ends the ring of the outbound direction, after what its reader has left there is sent again. The caller rings the bell.
+/// Ends the ring of the outbound direction, after what its reader has left there is sent again. The
+/// caller rings the bell.
 pub fn leave(entry: Entry, outbound: &mut Outbound<'_>) -> Option<levada_ring::Waiter> {
     if outbound.path() == Path::Back {
         return None;
@@ -94,8 +98,9 @@ fn send_again(entry: Entry, outbound: &mut Outbound<'_>) {
     }
 }
 
-/// Does what a peer waits for that has left the ring: the outbound direction goes back to TCP, with what the peer has not read. What the
-/// peer has written before stays in the ring, and is read to its end.
+/// Does what a peer waits for that has left the ring: the outbound direction goes back to TCP, with
+/// what the peer has not read. What the peer has written before stays in the ring, and is read to
+/// its end.
 pub fn honour_leave(entry: Entry) {
     let left = entry.connection.lock_inbound().is_some_and(|inbound| inbound.peer_has_left());
     if left && matches!(entry.connection.outbound_path(), Path::Ring | Path::Tcp) {
@@ -112,8 +117,9 @@ pub fn reader_has_gone(outbound: &mut Outbound<'_>) -> bool {
     outbound.producer().is_abandoned() || outbound.producer().is_left()
 }
 
-/// After the end of the peer's stream, TCP carries what is written next: a peer that is killed leaves no word in the ring, and only the
-/// kernel knows whether it still is there. Called when such an end is likely.
+/// After the end of the peer's stream, TCP carries what is written next: a peer that is killed
+/// leaves no word in the ring, and only the kernel knows whether it still is there. Called when
+/// such an end is likely.
 pub fn forget_dead_reader(entry: Entry) {
     let connection = entry.connection;
     if connection.outbound_path() != Path::Ring {

@@ -1,8 +1,9 @@
 //! epoll(7).
 //!
-//! The program keeps its epoll, and the kernel watches what it watches without this library. Connections on rings, its *members*, stay
-//! registered for what the kernel still says of them: that the peer's end is closed. Their other events are found by looking at the
-//! rings. To sleep, their peers are asked to ring a bell of this process, which is registered in the epoll too.
+//! The program keeps its epoll, and the kernel watches what it watches without this library.
+//! Connections on rings, its *members*, stay registered for what the kernel still says of them:
+//! that the peer's end is closed. Their other events are found by looking at the rings. To sleep,
+//! their peers are asked to ring a bell of this process, which is registered in the epoll too.
 
 mod collect;
 mod instances;
@@ -41,8 +42,8 @@ pub fn is_known(epoll: c_int) -> bool {
 
 static ROUNDS_WITHOUT_KERNEL: AtomicU32 = AtomicU32::new(0);
 
-/// epoll_wait(2) and its relatives, if connections that can be fast are registered; else `None`: the caller makes the program's own
-/// call.
+/// epoll_wait(2) and its relatives, if connections that can be fast are registered; else `None`:
+/// the caller makes the program's own call.
 pub fn wait(
     epoll: c_int,
     events: &mut [epoll_event],
@@ -97,7 +98,8 @@ pub fn wait(
     }
 }
 
-/// Events of connections with unread bytes in a ring that was left. `None` without any: the caller makes the program's own call.
+/// Events of connections with unread bytes in a ring that was left. `None` without any: the caller
+/// makes the program's own call.
 fn from_memory(shared: &'static Instance, events: &mut [epoll_event]) -> Option<c_int> {
     let filled = shared.with(|state| {
         state.begin();
@@ -106,7 +108,8 @@ fn from_memory(shared: &'static Instance, events: &mut [epoll_event]) -> Option<
     filled.filter(|filled| *filled > 0).map(|filled| filled as c_int)
 }
 
-/// Whether a round asks the rings first, and the kernel only if they have nothing. With little room for events, they take turns.
+/// Whether a round asks the rings first, and the kernel only if they have nothing. With little room
+/// for events, they take turns.
 fn are_rings_first(kernel_first: bool, has_little_room: bool) -> bool {
     let rounds = ROUNDS_WITHOUT_KERNEL.fetch_add(1, Ordering::Relaxed);
     if has_little_room { rounds == 0 } else { !kernel_first && rounds < ROUNDS }

@@ -14,8 +14,8 @@ use crate::settings;
 /// The user's history, once the monitor has sent it.
 static HISTORY: Latest<History> = Latest::new();
 
-/// The exchange in which a connection is offered before there is a history: one that ends sooner costs
-/// no system call.
+/// The exchange in which a connection is offered before there is a history: one that ends sooner
+/// costs no system call.
 const FIRST: u32 = 4;
 
 /// No connection is offered later.

@@ -1,7 +1,8 @@
 //! The functions of libc that the program calls instead.
 //!
-//! Each makes the program's own call in the kernel unless a connection of the table is concerned. All are safe to call in the way that
-//! their manual pages say, and no other. A thread may be cancelled in one that waits: they are unwound (`C-unwind`).
+//! Each makes the program's own call in the kernel unless a connection of the table is concerned.
+//! All are safe to call in the way that their manual pages say, and no other. A thread may be
+//! cancelled in one that waits: they are unwound (`C-unwind`).
 
 mod descriptors;
 mod events;

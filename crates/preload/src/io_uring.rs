@@ -1,8 +1,10 @@
-//! Programs that use io_uring: the kernel reads and writes for them what rings of this library would carry.
+//! Programs that use io_uring: the kernel reads and writes for them what rings of this library
+//! would carry.
 //!
-//! libc has no function for it. A ring that is set up through libc's `syscall` is noticed at once; one that is set up by machine code of
-//! the program's own, as liburing does, is found among the descriptors. They are looked through at the first connection that could leave
-//! TCP, and then at times. From then on, all connections stay on TCP, and those that have left it go back.
+//! libc has no function for it. A ring that is set up through libc's `syscall` is noticed at once;
+//! one that is set up by machine code of the program's own, as liburing does, is found among the
+//! descriptors. They are looked through at the first connection that could leave TCP, and then at
+//! times. From then on, all connections stay on TCP, and those that have left it go back.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +18,8 @@ use crate::{spin, table, tcp_only};
 static ASKED: AtomicU32 = AtomicU32::new(0);
 /// When descriptors were last looked through, in [`spin::ticks`].
 static LOOKED: AtomicU32 = AtomicU32::new(0);
-/// The least time between two looks that the number of connections does not demand, in milliseconds.
+/// The least time between two looks that the number of connections does not demand, in
+/// milliseconds.
 const INTERVAL: u32 = 1000;
 
 /// The program has set up io_uring.

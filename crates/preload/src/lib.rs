@@ -1,10 +1,12 @@
-//! Carries the TCP connections of an unmodified program over shared memory, when the program at the other end does the same on this
-//! host (`levada fast`).
+//! Carries the TCP connections of an unmodified program over shared memory, when the program at the
+//! other end does the same on this host (`levada fast`).
 //!
-//! The dynamic loader puts this library before libc (LD_PRELOAD), so that the program calls the functions in `hooks`. The program keeps
-//! its kernel sockets; a table (`table`) says which of its descriptors are connections (`connection`). After its second exchange, a
-//! connection is offered to the monitor (`monitor`); when both ends have the segment, each direction moves to a ring (`stream`). TCP stays open
-//! underneath: it says when the peer's end is closed, and every way back (`demote`) leads there.
+//! The dynamic loader puts this library before libc (LD_PRELOAD), so that the program calls the
+//! functions in `hooks`. The program keeps its kernel sockets; a table (`table`) says which of its
+//! descriptors are connections (`connection`). After its second exchange, a connection is offered
+//! to the monitor (`monitor`); when both ends have the segment, each direction moves to a ring
+//! (`stream`). TCP stays open underneath: it says when the peer's end is closed, and every way back
+//! (`demote`) leads there.
 //!
 //! Source: "SocksDirect", intra-host part.
 

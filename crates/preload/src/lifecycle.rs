@@ -78,15 +78,16 @@ unsafe extern "C" fn in_child() {
     monitor::in_child();
 }
 
-/// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor was closed by other means than
-/// close(2).
+/// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor
+/// was closed by other means than close(2).
 pub fn is_new(fd: c_int) {
     if table::find(fd).is_some() || epoll::is_known(fd) {
         closing(fd);
     }
 }
 
-/// A socket was opened that is a connection, or may become one: by socket(2), connect(2) or accept(2).
+/// A socket was opened that is a connection, or may become one: by socket(2), connect(2) or
+/// accept(2).
 pub fn opened(fd: c_int, was_accepted: bool) {
     // Libc reads and writes standard input, output and errors by calls of its own.
     if fd <= libc::STDERR_FILENO
@@ -152,8 +153,9 @@ pub fn closing(fd: c_int) {
     entry.connection.close();
 }
 
-/// Ends the offer of a connection. If the message with its socket is still on its way to the monitor, and no other process has the
-/// connection, ends that, too: close(2) does not, until the monitor has read the message.
+/// Ends the offer of a connection. If the message with its socket is still on its way to the
+/// monitor, and no other process has the connection, ends that, too: close(2) does not, until the
+/// monitor has read the message.
 fn end_offer(entry: Entry, is_last: bool) {
     let is_on_its_way = monitor::withdraw(entry);
     if is_on_its_way && is_last && entry.connection.is_handed_over.load(Ordering::Relaxed) == 0 {
@@ -200,7 +202,8 @@ pub fn duplicated(from: c_int, to: c_int) {
     }
 }
 
-/// A descriptor is about to become standard input, output or errors, which libc reads and writes by calls of its own.
+/// A descriptor is about to become standard input, output or errors, which libc reads and writes by
+/// calls of its own.
 pub fn becomes(from: c_int, to: c_int) {
     if (0..=libc::STDERR_FILENO).contains(&to)
         && let Some(entry) = table::find(from)
@@ -210,8 +213,9 @@ pub fn becomes(from: c_int, to: c_int) {
     }
 }
 
-/// The program becomes another one, and hands its inheritable connections to it. The others end if no one else has them, and the
-/// kernel has to know what is unread. Returns what [`exec_failed`] takes back.
+/// The program becomes another one, and hands its inheritable connections to it. The others end if
+/// no one else has them, and the kernel has to know what is unread. Returns what [`exec_failed`]
+/// takes back.
 pub fn before_exec() -> Vec<&'static epoll::Instance> {
     if seccomp::is_sealed() {
         return Vec::new();

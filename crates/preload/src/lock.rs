@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::process;
 
-/// Held only while bytes are copied, never while a thread waits. Its value is the holder's thread, 0 if it is free.
+/// Held only while bytes are copied, never while a thread waits. Its value is the holder's thread,
+/// 0 if it is free.
 #[repr(C)]
 #[derive(Default)]
 pub struct Lock(AtomicU32);
@@ -34,7 +35,8 @@ impl Lock {
         taken.is_ok().then_some(Guard(self))
     }
 
-    /// Waits until the lock is free. `None` if this thread holds it: a signal handler has interrupted the holder.
+    /// Waits until the lock is free. `None` if this thread holds it: a signal handler has
+    /// interrupted the holder.
     #[inline]
     pub fn lock(&self) -> Option<Guard<'_>> {
         let own = process::thread();
@@ -92,7 +94,8 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// A value of this process behind a [`Lock`], which is also held during a fork: the child finds it whole.
+/// A value of this process behind a [`Lock`], which is also held during a fork: the child finds it
+/// whole.
 pub struct Guarded<T> {
     lock: Lock,
     value: UnsafeCell<T>,

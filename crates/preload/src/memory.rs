@@ -1,7 +1,8 @@
 //! The memory of rings: what this process takes of the user's account, and what it gives back.
 //!
-//! A ring that has grown to 1 MiB shrinks to 64 KiB when nothing was sent for some seconds. The end that sends does it, in a thread that comes
-//! back from a sleep, or asks the kernel for events. While there are grown rings, no sleep is longer than [`INTERVAL`].
+//! A ring that has grown to 1 MiB shrinks to 64 KiB when nothing was sent for some seconds. The end
+//! that sends does it, in a thread that comes back from a sleep, or asks the kernel for events.
+//! While there are grown rings, no sleep is longer than [`INTERVAL`].
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -86,8 +87,8 @@ pub fn longest_sleep() -> Option<Duration> {
     (GROWN.load(Ordering::Relaxed) > 0).then_some(INTERVAL)
 }
 
-/// Shrinks the rings that are quiet, if it is time to look at them. Those of a forked process, which has the same records, are not mapped
-/// here: it does the same.
+/// Shrinks the rings that are quiet, if it is time to look at them. Those of a forked process,
+/// which has the same records, are not mapped here: it does the same.
 pub fn sweep() {
     if GROWN.load(Ordering::Relaxed) == 0 {
         return;

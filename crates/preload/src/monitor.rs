@@ -22,8 +22,9 @@ use crate::{arena, history, memory, private, segments, settings, shown, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
-/// A second connection, on which nothing is ever received. A forked child has it, and asks for one of its own over it; it does not have
-/// that of its parent, where it could read descriptors that the monitor sends to the parent.
+/// A second connection, on which nothing is ever received. A forked child has it, and asks for one
+/// of its own over it; it does not have that of its parent, where it could read descriptors that
+/// the monitor sends to the parent.
 static SPARE: AtomicI32 = AtomicI32::new(-1);
 static STATE: AtomicU32 = AtomicU32::new(State::None as u32);
 /// One thread at a time changes the state or receives.
@@ -118,7 +119,8 @@ fn open() {
     set_state(if is_connected { State::Connected } else { State::Failed });
 }
 
-/// Asks the monitor for a socket of this process's own, over the spare one that its parent has left to it.
+/// Asks the monitor for a socket of this process's own, over the spare one that its parent has left
+/// to it.
 fn request_socket() {
     let adopted = || -> Result<(), Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -177,8 +179,8 @@ pub fn send_offer(entry: Entry) -> Offered {
     if !ensure() {
         return Offered::Failed;
     }
-    // SAFETY: the program is in a call on this descriptor; should another thread close it meanwhile, another file is offered, which
-    // the monitor refuses or which no peer offers.
+    // SAFETY: the program is in a call on this descriptor; should another thread close it
+    // meanwhile, another file is offered, which the monitor refuses or which no peer offers.
     let connection = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let name = new_name(entry);
     hold(entry, name);
@@ -206,8 +208,9 @@ fn hold(entry: Entry, name: u64) {
     entry.connection.record().offer.store(name, Ordering::SeqCst);
 }
 
-/// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns true if the monitor has not yet read
-/// the messages of this process: that with the socket, which keeps the connection open, may be among them.
+/// Ends the offer of a connection that is about to be closed, without waiting for anything. Returns
+/// true if the monitor has not yet read the messages of this process: that with the socket, which
+/// keeps the connection open, may be among them.
 pub fn withdraw(entry: Entry) -> bool {
     let name = segments::own(entry.number).offer_name();
     if name == 0 {
@@ -244,7 +247,8 @@ fn new_name(entry: Entry) -> u64 {
 
 /// Notes the addresses of a connection, for people and for [`history`].
 pub fn note_addresses(entry: Entry) {
-    // SAFETY: the program is in a call on this descriptor; another file has other addresses, which are shown until the connection ends.
+    // SAFETY: the program is in a call on this descriptor; another file has other addresses, which
+    // are shown until the connection ends.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let record = entry.connection.record();
     if let Ok(local) = rustix::net::getsockname(socket).and_then(std::net::SocketAddr::try_from) {
@@ -257,7 +261,8 @@ pub fn note_addresses(entry: Entry) {
     }
 }
 
-/// Descriptors that go or come with one message at most: the records, or a segment, and what wakes the process.
+/// Descriptors that go or come with one message at most: the records, or a segment, and what wakes
+/// the process.
 const ATTACHED: usize = 1 + WAKING;
 
 fn send(

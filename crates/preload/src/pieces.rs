@@ -108,7 +108,8 @@ impl<'a> Sink<'a> {
     ) -> Result<Option<Waiter>, Corrupt> {
         let mut waiter = None;
         for (start, length) in rest(self.pieces, self.done) {
-            // SAFETY: the program promises the kernel that the piece is writable, and this library too.
+            // SAFETY: the program promises the kernel that the piece is writable, and this library
+            // too.
             let buffer = unsafe { slice::from_raw_parts_mut(start, length) };
             let (length, woken) = read(buffer)?;
             self.done += length;
@@ -152,7 +153,8 @@ impl<'a> Pieces<'a> {
     /// Hands what is left to `write`, until it takes less than it is given.
     pub fn drain<E>(&mut self, mut write: impl FnMut(&[u8]) -> Result<usize, E>) -> Result<(), E> {
         for (start, length) in rest(self.pieces, self.done) {
-            // SAFETY: the program promises the kernel that the piece is readable, and this library too.
+            // SAFETY: the program promises the kernel that the piece is readable, and this library
+            // too.
             let bytes = unsafe { slice::from_raw_parts(start, length) };
             let length = write(bytes)?;
             self.done += length;

@@ -1,7 +1,7 @@
 //! poll(2) and select(2).
 //!
-//! Connections on rings are looked at in memory, all others by the kernel. To sleep, the rings' peers are asked to ring a bell of this
-//! process, which the kernel watches beside the others.
+//! Connections on rings are looked at in memory, all others by the kernel. To sleep, the rings'
+//! peers are asked to ring a bell of this process, which the kernel watches beside the others.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -20,7 +20,8 @@ use crate::{
 /// How long a wait is in a process with several threads while a connection may move to a ring.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// What the program waits for: until when, `None` for ever; and the signals that are blocked meanwhile.
+/// What the program waits for: until when, `None` for ever; and the signals that are blocked
+/// meanwhile.
 pub struct Wait<D> {
     /// When it ends; called once, and only if there are rings.
     pub deadline: D,
@@ -28,7 +29,8 @@ pub struct Wait<D> {
     pub mask: *const sigset_t,
 }
 
-/// poll(2), if one of the descriptors is on a ring; else `None`: the caller makes the program's own call.
+/// poll(2), if one of the descriptors is on a ring; else `None`: the caller makes the program's own
+/// call.
 pub fn poll(entries: &mut [pollfd], wait: Wait<impl FnOnce() -> Option<Instant>>) -> Option<c_int> {
     let rings: Vec<(usize, Entry)> = entries
         .iter()
@@ -81,7 +83,8 @@ fn poll_with_rings(
     }
 }
 
-/// Sleeps until a peer rings or the kernel has something, and takes no note of what. Less than 0 if the kernel's call failed.
+/// Sleeps until a peer rings or the kernel has something, and takes no note of what. Less than 0 if
+/// the kernel's call failed.
 fn sleep(
     entries: &[pollfd],
     set: &mut [pollfd],
@@ -94,11 +97,13 @@ fn sleep(
         readiness::arm(*entry, entries[*at].events, number);
     }
     let armed = rings.iter().all(|(at, entry)| wanted(entries[*at], *entry) == 0);
-    // The looks at the rings may have found the end of one: from now on, the kernel has to be asked.
+    // The looks at the rings may have found the end of one: from now on, the kernel has to be
+    // asked.
     ask_kernel(set, entries, rings);
     let shown = if armed {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        // Without a bell, or while a connection may still move to a ring, the wait is cut into slices.
+        // Without a bell, or while a connection may still move to a ring, the wait is cut into
+        // slices.
         let slice = match bell.is_none() || private::have_moved() {
             true => Some(SLICE),
             false => memory::longest_sleep(),
@@ -149,7 +154,8 @@ pub fn timespec_of(time: Duration) -> timespec {
     }
 }
 
-/// What the program wants of a connection and the rings have. An end of the peer's stream counts as readable.
+/// What the program wants of a connection and the rings have. An end of the peer's stream counts as
+/// readable.
 fn wanted(entry: pollfd, connection: Entry) -> i16 {
     readiness::by_ring(connection) & entry.events
 }
@@ -175,7 +181,8 @@ fn merge(entries: &mut [pollfd], set: &[pollfd], rings: &[(usize, Entry)]) -> c_
     entries.iter().filter(|entry| entry.revents != 0).count() as c_int
 }
 
-/// A bell for one wait: a nested epoll that shows each ring of it once, so that no other thread takes it away.
+/// A bell for one wait: a nested epoll that shows each ring of it once, so that no other thread
+/// takes it away.
 struct Bell {
     place: &'static Slot,
     number: u8,
@@ -196,7 +203,8 @@ impl Bell {
     fn take() -> Option<Self> {
         let is_free = |place: &&Slot| !place.is_taken.swap(true, Ordering::AcqRel);
         let (at, place) = SLOTS.iter().enumerate().find(|(_, place)| is_free(place))?;
-        // Waits share the eventfds: a wake-up that was for another one is looked into, and slept on again.
+        // Waits share the eventfds: a wake-up that was for another one is looked into, and slept on
+        // again.
         let bell = Self { place, number: (at % BELLS) as u8 };
         if place.fd.load(Ordering::Acquire) < 0 {
             bell.make()?;
@@ -315,8 +323,8 @@ pub unsafe fn select(
     Some(bits)
 }
 
-/// poll(2) under a filter: `real` makes the program's own call, without a wait if it is given `true`. Bytes of rings that were left are in
-/// memory.
+/// poll(2) under a filter: `real` makes the program's own call, without a wait if it is given
+/// `true`. Bytes of rings that were left are in memory.
 ///
 /// # Safety
 /// As poll(2) demands.

@@ -1,4 +1,5 @@
-//! Programs that this library cannot be loaded into are started without it: see [`levada_ring::elf`].
+//! Programs that this library cannot be loaded into are started without it: see
+//! [`levada_ring::elf`].
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_void};
 use std::os::fd::{AsFd, AsRawFd};

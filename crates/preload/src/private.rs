@@ -1,7 +1,7 @@
 //! Descriptors of this library's own, which the program must neither meet, nor close, nor miss.
 //!
-//! Each is noted in a *home*, a static cell, and is used by [`with`] only. So it can be moved to another
-//! number when the program wants its number for itself.
+//! Each is noted in a *home*, a static cell, and is used by [`with`] only. So it can be moved to
+//! another number when the program wants its number for itself.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -12,15 +12,15 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::table::DESCRIPTORS;
 
-/// They begin here, or below the limit of descriptors if that is lower, so that the program's have the
-/// numbers that it expects.
+/// They begin here, or below the limit of descriptors if that is lower, so that the program's have
+/// the numbers that it expects.
 const FIRST: u64 = 960;
 /// Numbers that are left to them below the limit.
 const BELOW_LIMIT: u64 = 64;
 /// The library has at most one descriptor for as many that the process may have.
 const SHARE: u64 = 10;
-/// Descriptors of a process with fast sockets before it has a peer: two connections to the monitor, its
-/// records, its marks, and its bells.
+/// Descriptors of a process with fast sockets before it has a peer: two connections to the monitor,
+/// its records, its marks, and its bells.
 const NEEDED: u64 = 4 + levada_ring::wire::BELLS as u64;
 /// With fewer descriptors, the program has all of them, and stays on TCP.
 const MIN_LIMIT: u64 = 128;
@@ -106,13 +106,13 @@ fn close(fd: i32) {
     }
 }
 
-/// Calls `use_it` with the descriptor in a home; `None` without one. The descriptor keeps its number
-/// until `use_it` returns, which must not wait for anything.
+/// Calls `use_it` with the descriptor in a home; `None` without one. The descriptor keeps its
+/// number until `use_it` returns, which must not wait for anything.
 pub fn with<T>(home: &AtomicI32, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
     USERS.fetch_add(1, Ordering::SeqCst);
     let fd = home.load(Ordering::SeqCst);
-    // SAFETY: the library's functions do not let the program close it, and it is closed or moved only
-    // when there are no users.
+    // SAFETY: the library's functions do not let the program close it, and it is closed or moved
+    // only when there are no users.
     let result = (fd >= 0).then(|| use_it(unsafe { BorrowedFd::borrow_raw(fd) }));
     USERS.fetch_sub(1, Ordering::SeqCst);
     result
@@ -132,8 +132,8 @@ pub fn is_ours(fd: i32) -> bool {
     home_of(fd).is_some_and(|home| !home.load(Ordering::Relaxed).is_null())
 }
 
-/// The program is about to use this number, if it is the library's: its descriptor gets another one.
-/// If no number is left, the library has the descriptor no more.
+/// The program is about to use this number, if it is the library's: its descriptor gets another
+/// one. If no number is left, the library has the descriptor no more.
 pub fn vacate(fd: i32) {
     // SAFETY: homes are static cells.
     let Some(home) = home_of(fd).and_then(|home| unsafe { home.load(Ordering::Acquire).as_ref() })
@@ -168,8 +168,9 @@ pub fn have_moved() -> bool {
     MOVES.load(Ordering::Relaxed) != 0
 }
 
-/// Waits until no thread uses a number that it has read before. A thread that does not come to an end
-/// was interrupted by the handler that this is called from, or was in another process when that forked.
+/// Waits until no thread uses a number that it has read before. A thread that does not come to an
+/// end was interrupted by the handler that this is called from, or was in another process when that
+/// forked.
 fn wait_for_users() {
     for _ in 0..SPINS {
         if USERS.load(Ordering::SeqCst) == 0 {

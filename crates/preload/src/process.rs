@@ -1,4 +1,5 @@
-//! Who this process and this thread are. A forked child is another process, and a vforked one borrows its parent's memory.
+//! Who this process and this thread are. A forked child is another process, and a vforked one
+//! borrows its parent's memory.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -22,7 +23,8 @@ pub fn thread() -> u32 {
 #[cold]
 fn learn_thread() -> u32 {
     let thread = match crate::seccomp::is_sealed() {
-        // Without a system call: the address of a thread's own memory, as a number that no thread has.
+        // Without a system call: the address of a thread's own memory, as a number that no thread
+        // has.
         true => THREAD.with(|own| (std::ptr::from_ref(own) as usize >> 4) as u32 | 1 << 31),
         false => rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
     };
@@ -48,7 +50,8 @@ pub fn disown() {
     OWNER.store(0, Ordering::Relaxed);
 }
 
-/// Whether the private tables are this process's. Not in a child of vfork(2), whose calls must change nothing of its parent.
+/// Whether the private tables are this process's. Not in a child of vfork(2), whose calls must
+/// change nothing of its parent.
 pub fn owns_tables() -> bool {
     crate::seccomp::is_sealed() || OWNER.load(Ordering::Relaxed) == own()
 }

@@ -14,7 +14,8 @@ use crate::{demote, epoll, seccomp, segments, stream, waking};
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
 const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
 
-/// Whether rings have a say in what is ready. Takes what is due first: the peer has begun to use the ring, or has left it.
+/// Whether rings have a say in what is ready. Takes what is due first: the peer has begun to use
+/// the ring, or has left it.
 pub fn is_by_ring(entry: Entry) -> bool {
     if entry.connection.phase() != Phase::Paired || !entry.connection.uses_ring() {
         return false;
@@ -26,7 +27,8 @@ pub fn is_by_ring(entry: Entry) -> bool {
     entry.connection.uses_ring()
 }
 
-/// Waits for a start that is pending: the peer is in a call that ends soon, or its bytes are in TCP already.
+/// Waits for a start that is pending: the peer is in a call that ends soon, or its bytes are in TCP
+/// already.
 fn settle(entry: Entry) {
     while !stream::settle_inbound(entry) {
         let pending = entry.connection.lock_inbound().is_some_and(|mut inbound| {
@@ -53,7 +55,8 @@ pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
     left | libc::POLLRDHUP
 }
 
-/// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP, and what is written goes there.
+/// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP, and
+/// what is written goes there.
 pub fn note_kernel(entry: Entry, shown: c_short) {
     if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
         entry.connection.tcp_ended.store(1, Ordering::Relaxed);
@@ -102,7 +105,8 @@ pub fn by_ring(entry: Entry) -> c_short {
     ready
 }
 
-/// Asks the peer to ring a bell when it has done something that one of `events` may come from. The caller looks once more after it.
+/// Asks the peer to ring a bell when it has done something that one of `events` may come from. The
+/// caller looks once more after it.
 pub fn arm(entry: Entry, events: c_short, bell: u8) {
     let connection = entry.connection;
     let waiter = Waiter::Bell { bell, mark: entry.number as u16 };
@@ -120,7 +124,8 @@ pub fn arm(entry: Entry, events: c_short, bell: u8) {
     }
 }
 
-/// Takes [`arm`] back. When the peer rang, in nanoseconds of [`levada_ring::now`], if it may have since.
+/// Takes [`arm`] back. When the peer rang, in nanoseconds of [`levada_ring::now`], if it may have
+/// since.
 ///
 /// A direction has one wake-up: other threads of this process that wait for it, too, check again.
 pub fn disarm(entry: Entry, events: c_short, bell: u8) -> Option<u64> {

@@ -1,9 +1,11 @@
-//! A process under seccomp(2), whose filter may end it for a system call that it does not make itself.
+//! A process under seccomp(2), whose filter may end it for a system call that it does not make
+//! itself.
 //!
-//! Under a filter from the start, all connections stay on TCP, unless the user trusts the filter. When
-//! the program sets one up, its connections go back to TCP before that: the outbound direction at its
-//! present byte, the inbound one after the bytes that are in the ring, which are read from memory. After
-//! that, this library makes no system call that the program does not make, except write(2) to an eventfd.
+//! Under a filter from the start, all connections stay on TCP, unless the user trusts the filter.
+//! When the program sets one up, its connections go back to TCP before that: the outbound direction
+//! at its present byte, the inbound one after the bytes that are in the ring, which are read from
+//! memory. After that, this library makes no system call that the program does not make, except
+//! write(2) to an eventfd.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,8 +25,8 @@ pub fn is_sealed() -> bool {
     IS_SEALED.load(Ordering::Relaxed) != 0
 }
 
-/// Returns true if the process has a filter already. By the calls that have loaded this library: prctl(2)
-/// may be one that the filter forbids.
+/// Returns true if the process has a filter already. By the calls that have loaded this library:
+/// prctl(2) may be one that the filter forbids.
 pub fn has_filter() -> bool {
     let mut status = Vec::with_capacity(4096);
     let read =

@@ -1,5 +1,6 @@
-//! What this process alone knows of its connections: where their segments are mapped, and by which name
-//! they were offered. All of it is private memory, so that no other process can change an address.
+//! What this process alone knows of its connections: where their segments are mapped, and by which
+//! name they were offered. All of it is private memory, so that no other process can change an
+//! address.
 
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
@@ -90,8 +91,8 @@ impl Own {
             0 => Side::Connector,
             _ => Side::Acceptor,
         };
-        // SAFETY: the address was stored by `attach`. It is unmapped only by the last user, and after
-        // a call of `close`, which finds no other thread in a call of this connection.
+        // SAFETY: the address was stored by `attach`. It is unmapped only by the last user, and
+        // after a call of `close`, which finds no other thread in a call of this connection.
         Some((unsafe { Leaked::from_address(address) }, side))
     }
 
@@ -115,8 +116,8 @@ impl Own {
         self.offer.store(name, Ordering::Relaxed);
     }
 
-    /// A fork follows. From now on, threads in calls are counted: their locks no longer say who is in
-    /// a call. `is_locked` returns true if another thread holds a lock of the connection.
+    /// A fork follows. From now on, threads in calls are counted: their locks no longer say who is
+    /// in a call. `is_locked` returns true if another thread holds a lock of the connection.
     pub fn share(&self, is_locked: impl FnOnce() -> bool) {
         if self.is_shared.swap(1, Ordering::SeqCst) == 0 {
             fence(Ordering::SeqCst);
@@ -190,8 +191,8 @@ impl Drop for User {
 }
 
 /// This process has closed its last descriptor of the connection. The segment is unmapped, and the
-/// number given back, when no thread uses them. Locks of the connection are held, so that no thread is
-/// in a call of one that is not shared.
+/// number given back, when no thread uses them. Locks of the connection are held, so that no thread
+/// is in a call of one that is not shared.
 pub fn close(number: u32) {
     let own = own(number);
     let segment = own.segment.swap(null_mut(), Ordering::SeqCst);
@@ -212,8 +213,9 @@ fn free_if_closed(number: u32) {
     arena::release(number);
 }
 
-/// Segments that no connection uses any more. To unmap one takes as long as half an exchange by TCP, for which the next connection would
-/// wait: it is done when another connection gets one, or when these are as many.
+/// Segments that no connection uses any more. To unmap one takes as long as half an exchange by
+/// TCP, for which the next connection would wait: it is done when another connection gets one, or
+/// when these are as many.
 static UNUSED: [AtomicPtr<u8>; 8] = [const { AtomicPtr::new(null_mut()) }; 8];
 
 fn unmap_later(segment: *mut u8) {

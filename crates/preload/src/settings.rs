@@ -33,8 +33,8 @@ pub fn turn_off() {
     IS_OFF.store(true, Ordering::SeqCst);
 }
 
-/// Whether the program may have fast sockets under a filter of seccomp(2) that it was started with (LEVADA_FAST_SECCOMP=trust): containers
-/// have one that permits all that this library needs.
+/// Whether the program may have fast sockets under a filter of seccomp(2) that it was started with
+/// (LEVADA_FAST_SECCOMP=trust): containers have one that permits all that this library needs.
 pub fn trusts_seccomp() -> bool {
     SETTINGS.get().is_some_and(|settings| settings.trusts_seccomp)
 }
@@ -47,7 +47,8 @@ pub fn socket() -> Option<&'static str> {
     SETTINGS.get().and_then(|settings| settings.socket.as_deref())
 }
 
-/// The exchange in which all connections are offered, whatever the history of their listeners (LEVADA_FAST_OFFER_AT).
+/// The exchange in which all connections are offered, whatever the history of their listeners
+/// (LEVADA_FAST_OFFER_AT).
 pub fn offer_at() -> Option<u32> {
     SETTINGS.get().and_then(|settings| settings.offer_at)
 }
@@ -57,7 +58,8 @@ pub fn run() -> u64 {
     SETTINGS.get().map_or(0, |settings| settings.run)
 }
 
-/// Whether waits sleep without a look before (LEVADA_FAST_SPIN=0): for measurements, and for machines whose processors others need.
+/// Whether waits sleep without a look before (LEVADA_FAST_SPIN=0): for measurements, and for
+/// machines whose processors others need.
 pub fn sleeps_at_once() -> bool {
     SETTINGS.get().is_some_and(|settings| settings.sleeps_at_once)
 }

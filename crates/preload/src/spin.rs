@@ -1,8 +1,9 @@
 //! How long to look for what the peer does, before sleeping.
 //!
-//! A wait that ends while this end looks costs a fraction of a microsecond; one that sleeps costs the wake-ups of both ends. So a look
-//! takes as long as two wake-ups, as they were measured here, and waits that are longer on average sleep at once. A look gives its
-//! processor to others that want it; after one in vain, some waits sleep at once, and more of them after each further one.
+//! A wait that ends while this end looks costs a fraction of a microsecond; one that sleeps costs
+//! the wake-ups of both ends. So a look takes as long as two wake-ups, as they were measured here,
+//! and waits that are longer on average sleep at once. A look gives its processor to others that
+//! want it; after one in vain, some waits sleep at once, and more of them after each further one.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +20,8 @@ const MOST_IN_VAIN: u32 = 6;
 /// Looks at one connection between two reads of the clock.
 const LOOKS: u32 = 32;
 
-/// How long a thread of this process takes to run after it was woken, in nanoseconds, on average. 0 while unknown.
+/// How long a thread of this process takes to run after it was woken, in nanoseconds, on average. 0
+/// while unknown.
 static WAKE_UP: AtomicU32 = AtomicU32::new(0);
 
 /// A clock that costs little to read; it moves on every few milliseconds.
@@ -35,7 +37,8 @@ pub fn ticks() -> u32 {
 pub struct Waits {
     /// How long they take on average, in nanoseconds, without the wake-ups of this end.
     average: AtomicU32,
-    /// Looks in vain since the last one that was not, and, in the upper half, waits that are still to pass without a look.
+    /// Looks in vain since the last one that was not, and, in the upper half, waits that are still
+    /// to pass without a look.
     in_vain: AtomicU32,
 }
 
@@ -91,9 +94,9 @@ impl<'a> Look<'a> {
         Self { waits, start: Cell::new(None), is_over: Cell::new(false) }
     }
 
-    /// Calls `ready`, which reads the state of this number of connections, until it returns true, for
-    /// as long as that is worth its time. Returns false if it was not ready; further calls then return
-    /// false at once.
+    /// Calls `ready`, which reads the state of this number of connections, until it returns true,
+    /// for as long as that is worth its time. Returns false if it was not ready; further calls then
+    /// return false at once.
     pub fn until(&self, connections: usize, mut ready: impl FnMut() -> bool) -> bool {
         if self.is_over.get() {
             return false;
@@ -129,8 +132,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Notes that this end has slept since, and when its peer has woken it, in nanoseconds of [`levada_ring::now`]; `None` if it was not
-    /// woken by the peer.
+    /// Notes that this end has slept since, and when its peer has woken it, in nanoseconds of
+    /// [`levada_ring::now`]; `None` if it was not woken by the peer.
     pub fn slept(&self, woken_at: Option<u64>) {
         let Some(start) = self.start.get() else { return };
         let now = levada_ring::now();

@@ -48,7 +48,8 @@ pub fn insert(fd: i32, number: u32) {
     END.fetch_max(fd.unsigned_abs() + 1, Ordering::Relaxed);
 }
 
-/// Removes a descriptor. The entry that it had, and whether it was the connection's last one in this process.
+/// Removes a descriptor. The entry that it had, and whether it was the connection's last one in
+/// this process.
 pub fn remove(fd: i32) -> Option<(Entry, bool)> {
     let entry = find(fd)?;
     cell(fd)?.store(0, Ordering::Release);
@@ -61,7 +62,8 @@ pub fn has_duplicates(entry: Entry) -> bool {
     DUPLICATES.get(entry.number as usize).is_some_and(|count| count.load(Ordering::Relaxed) > 1)
 }
 
-/// Forgets how many descriptors a connection has, as the process ends. `true` for the first one of it.
+/// Forgets how many descriptors a connection has, as the process ends. `true` for the first one of
+/// it.
 pub fn forget(entry: Entry) -> bool {
     DUPLICATES.get(entry.number as usize).is_some_and(|count| count.swap(0, Ordering::AcqRel) > 0)
 }

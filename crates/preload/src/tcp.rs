@@ -31,8 +31,9 @@ fn unread(fd: c_int) -> u64 {
     u64::try_from(bytes).unwrap_or(0)
 }
 
-/// Bytes of the stream that calls of the program have received so far. `None` if the kernel does not say, or the connection is not open in
-/// both directions any more: the end of a stream counts as a byte.
+/// Bytes of the stream that calls of the program have received so far. `None` if the kernel does
+/// not say, or the connection is not open in both directions any more: the end of a stream counts
+/// as a byte.
 pub fn received(fd: c_int) -> Option<u64> {
     loop {
         let before = information(fd).filter(|information| information.tcpi_state == ESTABLISHED)?;
@@ -64,7 +65,8 @@ pub fn ready(fd: c_int, events: libc::c_short) -> libc::c_short {
     entry.revents
 }
 
-/// Looks at the receive queue, without taking anything: not even an error, which a call of recv(2) would.
+/// Looks at the receive queue, without taking anything: not even an error, which a call of recv(2)
+/// would.
 pub fn queue(fd: c_int) -> Queue {
     let shown = ready(fd, libc::POLLIN | libc::POLLRDHUP);
     let ended = libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR | libc::POLLNVAL;
@@ -75,7 +77,8 @@ pub fn queue(fd: c_int) -> Queue {
     }
 }
 
-/// Whether the peer's end of stream has come, or a reset. poll(2) shows an end also after a SHUT_RD of this side.
+/// Whether the peer's end of stream has come, or a reset. poll(2) shows an end also after a SHUT_RD
+/// of this side.
 pub fn peer_has_ended(fd: c_int) -> bool {
     let state = information(fd).map(|information| information.tcpi_state);
     !matches!(state, Some(ESTABLISHED | FIN_WAIT1 | FIN_WAIT2))
@@ -105,7 +108,8 @@ pub fn sent(fd: c_int) -> Option<u64> {
     })
 }
 
-/// Bytes of the stream that have arrived so far, read or not. The peer's end of stream counts as one more.
+/// Bytes of the stream that have arrived so far, read or not. The peer's end of stream counts as
+/// one more.
 pub fn arrived(fd: c_int) -> Option<u64> {
     information(fd).map(|information| information.tcpi_bytes_received)
 }
@@ -172,7 +176,8 @@ pub fn receive(fd: c_int, pieces: &[iovec], flags: c_int) -> isize {
     unsafe { crate::real::recvmsg(fd, &raw mut message, flags) }
 }
 
-/// Sends all of `bytes`, whatever the mode of the descriptor; waits for room. `false` if the kernel refuses it.
+/// Sends all of `bytes`, whatever the mode of the descriptor; waits for room. `false` if the kernel
+/// refuses it.
 pub fn send_all(fd: c_int, mut bytes: &[u8]) -> bool {
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     while !bytes.is_empty() {

@@ -1,5 +1,5 @@
-//! A process whose connections stay on TCP from some time on, because this library cannot see all that
-//! the program does with them, or may not have what rings need.
+//! A process whose connections stay on TCP from some time on, because this library cannot see all
+//! that the program does with them, or may not have what rings need.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

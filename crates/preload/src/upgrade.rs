@@ -22,13 +22,13 @@ pub enum Exchange {
 const SECOND_EXCHANGE: u32 = 2;
 /// A connection that has carried as much is offered without a second exchange.
 const MANY_BYTES: u64 = 64 << 10;
-/// The changes of direction before the second offer, if the first has failed. Before each further one, they are 16 times as many, and
-/// so are the bytes.
+/// The changes of direction before the second offer, if the first has failed. Before each further
+/// one, they are 16 times as many, and so are the bytes.
 const AFTER_REFUSAL: u32 = 128;
 /// Failed offers from which on the numbers stay as they are.
 const MAX_REFUSALS: u32 = 5;
-/// Calls that look for the monitor's response to an offer, each time that the number of calls since has doubled. Where the other end is
-/// not fast, none comes until the monitor gives up.
+/// Calls that look for the monitor's response to an offer, each time that the number of calls since
+/// has doubled. Where the other end is not fast, none comes until the monitor gives up.
 const LOOKS: u32 = 8;
 
 /// Notes that a call in the kernel has moved bytes, and offers the connection when it is time.
@@ -47,7 +47,8 @@ pub fn after_exchange(entry: Entry, exchange: Exchange, bytes: u64) {
     }
     connection.record().counters.tcp_late.fetch_add(bytes, Ordering::Relaxed);
     if phase == Phase::Offered {
-        // Two threads at once may count one call: an atomic addition would cost more than that is worth.
+        // Two threads at once may count one call: an atomic addition would cost more than that is
+        // worth.
         let calls = connection.calls.load(Ordering::Relaxed).wrapping_add(1);
         connection.calls.store(calls, Ordering::Relaxed);
         if is_look_due(calls) {
@@ -62,7 +63,8 @@ fn is_look_due(calls: u32) -> bool {
     calls.is_multiple_of((below / LOOKS).max(1))
 }
 
-/// Counts changes of direction: the messages so far are half of `flips`, of which the lowest bit is the direction of the last call.
+/// Counts changes of direction: the messages so far are half of `flips`, of which the lowest bit is
+/// the direction of the last call.
 fn count_change(connection: &Connection, exchange: Exchange) -> u32 {
     let last = u32::from(exchange == Exchange::Received);
     let flips = connection.flips.load(Ordering::Relaxed);
@@ -108,7 +110,8 @@ fn offer_at(entry: Entry, flips: u32) -> u32 {
 fn offer_to_monitor(entry: Entry) {
     let connection = entry.connection;
     if connection.holders.load(Ordering::Relaxed) != 1 || epoll::is_held_by_several(entry) {
-        // Another process has descriptors too, and would not see the segment. It may close them soon, as servers do.
+        // Another process has descriptors too, and would not see the segment. It may close them
+        // soon, as servers do.
         return;
     }
     let is_nonblocking = connection.nonblocking.load(Ordering::Relaxed) != 0;

@@ -1,4 +1,5 @@
-//! What wakes this process, and its peers: *bells*, which are eventfds, and *marks*, which say for which connection a bell was rung.
+//! What wakes this process, and its peers: *bells*, which are eventfds, and *marks*, which say for
+//! which connection a bell was rung.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::null_mut;
@@ -74,7 +75,8 @@ pub fn descriptors() -> impl Iterator<Item = &'static AtomicI32> {
     OWN.iter().chain([&MARKS_FILE])
 }
 
-/// A forked child rings its parent's bells, which are its own, too; but marks are taken by one process only.
+/// A forked child rings its parent's bells, which are its own, too; but marks are taken by one
+/// process only.
 pub fn in_child() {
     // The mapping stays: a thread of the parent may have used it when it forked.
     MARKS.store(null_mut(), Ordering::Release);
@@ -170,7 +172,8 @@ fn write_bell(bell: Option<&AtomicI32>) {
 
 /// Adds to the count of an eventfd.
 ///
-/// A child of a fork that has given up its user may have it, too, and can let it block, or fill it: then it is made what it was.
+/// A child of a fork that has given up its user may have it, too, and can let it block, or fill it:
+/// then it is made what it was.
 fn notify(bell: BorrowedFd<'_>) {
     let one = 1_u64.to_ne_bytes();
     if rustix::fs::fcntl_getfl(bell).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK)) {
@@ -184,7 +187,8 @@ fn notify(bell: BorrowedFd<'_>) {
     }
 }
 
-/// Notes what wakes a peer. `false` if there is no room, or it is not what it should be: the peer could not be woken.
+/// Notes what wakes a peer. `false` if there is no room, or it is not what it should be: the peer
+/// could not be woken.
 pub fn learn(number: u32, descriptors: impl Iterator<Item = OwnedFd>) -> bool {
     let mut descriptors: Vec<OwnedFd> = descriptors.collect();
     let marks = descriptors.pop().and_then(|file| Marks::open(file).ok());
@@ -241,7 +245,8 @@ impl Peer {
     fn ring(&self, bell: u8, mark: u16) {
         self.users.fetch_add(1, Ordering::SeqCst);
         if self.number.load(Ordering::SeqCst) != 0 {
-            // SAFETY: the pointer is null or of a box, which is freed only while there is no user and the number is 0.
+            // SAFETY: the pointer is null or of a box, which is freed only while there is no user
+            // and the number is 0.
             if let Some(marks) = unsafe { self.marks.load(Ordering::Acquire).as_ref() } {
                 marks.set(mark);
             }
@@ -250,16 +255,17 @@ impl Peer {
         self.users.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Closes what wakes the peer, once no thread rings any more. It stays open if one does not come to an end: it was interrupted by
-    /// the handler that this is called from, or was in another process when that forked.
+    /// Closes what wakes the peer, once no thread rings any more. It stays open if one does not
+    /// come to an end: it was interrupted by the handler that this is called from, or was in
+    /// another process when that forked.
     fn free_resources(&self) {
         let marks = self.marks.swap(null_mut(), Ordering::AcqRel);
         for _ in 0..SPINS {
             if self.users.load(Ordering::SeqCst) == 0 {
                 self.bells.iter().for_each(private::forget);
                 if !marks.is_null() {
-                    // SAFETY: it came from a box, and no thread has it any more: each checks the number, which is 0, after it
-                    // has become a user.
+                    // SAFETY: it came from a box, and no thread has it any more: each checks the
+                    // number, which is 0, after it has become a user.
                     drop(unsafe { Box::from_raw(marks) });
                 }
                 return;

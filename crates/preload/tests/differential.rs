@@ -1,4 +1,5 @@
-//! The differential suite: each script runs without and with the library, and every step must answer the same.
+//! The differential suite: each script runs without and with the library, and every step must
+//! answer the same.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -47,7 +48,8 @@ struct Comparison {
     upgraded: Option<bool>,
 }
 
-/// How often a difference must repeat. A kernel under load delays what the other end finds, also without the library.
+/// How often a difference must repeat. A kernel under load delays what the other end finds, also
+/// without the library.
 const REPEATS: usize = 3;
 
 /// A difference counts if it repeats.
@@ -141,7 +143,8 @@ fn report(differences: &[(u64, String)]) {
     panic!("{} scripts differ: {}\n\n{first}{shortest}", seeds.len(), seeds.join(" "));
 }
 
-/// Removes steps, many at once at first, as long as the same step differs. It stops after some minutes.
+/// Removes steps, many at once at first, as long as the same step differs. It stops after some
+/// minutes.
 fn shorten(script: &Script) -> Script {
     let start = Instant::now();
     let mut shortest = script.clone();
@@ -161,7 +164,8 @@ fn shorten(script: &Script) -> Script {
     shortest
 }
 
-/// The first step that answers differently. A script whose steps are not valid, as where a slot is missing, has none.
+/// The first step that answers differently. A script whose steps are not valid, as where a slot is
+/// missing, has none.
 fn first_difference(script: &Script, timeout: Duration) -> Option<Step> {
     let (without, _) = run(script, false, timeout);
     let invalid = |answer: &String| answer == LATE || answer == "ended with 101";

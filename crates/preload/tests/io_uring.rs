@@ -1,4 +1,5 @@
-//! Programs that use io_uring, for which the kernel would wait for bytes that are in a ring: their connections stay on TCP.
+//! Programs that use io_uring, for which the kernel would wait for bytes that are in a ring: their
+//! connections stay on TCP.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -10,8 +11,9 @@ use levada_ring::records::{Mode, Reason};
 
 use crate::library::{monitor, with_library};
 
-/// Connects to itself, exchanges messages, and prints a line. With `before`, it sets up io_uring first. After each line of its input
-/// it exchanges again; the line `set up` makes it set up io_uring before that.
+/// Connects to itself, exchanges messages, and prints a line. With `before`, it sets up io_uring
+/// first. After each line of its input it exchanges again; the line `set up` makes it set up
+/// io_uring before that.
 const PROGRAM: &str = r"
 import ctypes, socket, sys
 def set_up():

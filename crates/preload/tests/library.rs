@@ -25,7 +25,8 @@ pub fn program() -> &'static PathBuf {
     PROGRAM.get_or_init(|| built("examples/socket-program", &["--example", "socket-program"]))
 }
 
-/// A file of this package in the folder of the build that this test is of. It is built first, if cargo has not done so.
+/// A file of this package in the folder of the build that this test is of. It is built first, if
+/// cargo has not done so.
 fn built(file: &str, target: &[&str]) -> PathBuf {
     // Tests are in `deps` of that folder.
     let test = std::env::current_exe().unwrap();
@@ -67,7 +68,8 @@ pub fn compiled_by(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Lets a program run with the library. Its connections are offered early, however short others were.
+/// Lets a program run with the library. Its connections are offered early, however short others
+/// were.
 pub fn with_library(command: &mut Command) {
     command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, monitor());
     command.env("LEVADA_FAST_OFFER_AT", "2");
@@ -94,7 +96,8 @@ extern "C" fn remove_folder() {
     let _ = folder.map(std::fs::remove_dir_all);
 }
 
-/// Whether a connection of this process went over to shared memory; nothing if the process does not show its connections.
+/// Whether a connection of this process went over to shared memory; nothing if the process does not
+/// show its connections.
 pub fn upgraded(process: u32) -> Option<bool> {
     let processes = Client::connect(monitor()).ok()?.list(0).ok()?;
     let records = processes.into_iter().find(|listed| listed.pid == process)?.records.ok()?;

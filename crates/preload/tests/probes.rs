@@ -1,4 +1,5 @@
-//! Small programs in C that print what they observe: it must be the same without and with the library.
+//! Small programs in C that print what they observe: it must be the same without and with the
+//! library.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,6 @@
-//! Servers and clients as Debian installs them, with `LEVADA_TEST_FULL` (`scripts/test --all` installs them): each pair
-//! runs without the library, with it on both ends, and with it on either end.
+//! Servers and clients as Debian installs them, with `LEVADA_TEST_FULL` (`scripts/test --all`
+//! installs them): each pair runs without the library, with it on both ends, and with it on either
+//! end.
 
 mod table;
 
@@ -165,8 +166,9 @@ fn run(mut command: Command, place: &Testbed) -> (ExitStatus, String) {
     (status, output)
 }
 
-/// How often a client is tried. What a connection sends by TCP before it leaves that depends on what else this machine does, not on how
-/// much the client sends in all: in each attempt it sends three times as much as in the one before.
+/// How often a client is tried. What a connection sends by TCP before it leaves that depends on
+/// what else this machine does, not on how much the client sends in all: in each attempt it sends
+/// three times as much as in the one before.
 const ATTEMPTS: u32 = 4;
 
 /// Runs a service with every choice of which end has the library.
@@ -194,7 +196,8 @@ fn try_service(service: &Service) {
                 eprintln!("{ends}: attempt {attempt}: {failure}");
                 Some(failure)
             };
-            // A failure counts if it repeats: servers may still be at the end of the connection before.
+            // A failure counts if it repeats: servers may still be at the end of the connection
+            // before.
             let failures: Vec<String> = (0..ATTEMPTS).map_while(failed).collect();
             assert!(failures.len() < ATTEMPTS as usize, "{ends}: {}", failures.join("\n"));
         }

@@ -1,5 +1,5 @@
-//! CPython's own tests of sockets, with `LEVADA_TEST_FULL`: each must have the same outcome with and without the library.
-//! Some of them depend on time; a difference counts if it repeats.
+//! CPython's own tests of sockets, with `LEVADA_TEST_FULL`: each must have the same outcome with
+//! and without the library. Some of them depend on time; a difference counts if it repeats.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -66,7 +66,8 @@ fn outcomes(names: &[String], library: bool) -> Outcomes {
     outcomes
 }
 
-/// `OUTCOME NAME` for each line. A test that was started last, and has no outcome, stopped its module.
+/// `OUTCOME NAME` for each line. A test that was started last, and has no outcome, stopped its
+/// module.
 fn parse(list: &str) -> Outcomes {
     let lines = list.lines().filter_map(|line| line.split_once(' '));
     lines.map(|(outcome, name)| (name.to_owned(), outcome.to_owned())).collect()

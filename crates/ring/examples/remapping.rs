@@ -1,8 +1,9 @@
 //! Moves messages from one buffer to another, and prints the time of each in nanoseconds.
 //!
-//! `remapping copy BYTES` copies through shared memory, `remapping remap BYTES` maps the sender's pages into the receiver's buffer and others
-//! into the sender's, and `remapping read BYTES` does that and reads a byte of each page. `cargo xp sockets remap` runs it. SocksDirect remaps
-//! pages of long messages by a module of the kernel; here it is mmap(2).
+//! `remapping copy BYTES` copies through shared memory, `remapping remap BYTES` maps the sender's
+//! pages into the receiver's buffer and others into the sender's, and `remapping read BYTES` does
+//! that and reads a byte of each page. `cargo xp sockets remap` runs it. SocksDirect remaps pages
+//! of long messages by a module of the kernel; here it is mmap(2).
 
 #![allow(unsafe_code)] // Mappings of this program's own.
 
@@ -43,7 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         target.bytes(0, bytes).copy_from_slice(ring);
         Ok(())
     };
-    // The sender's pages become the receiver's, and the sender gets others: one mapping at each end.
+    // The sender's pages become the receiver's, and the sender gets others: one mapping at each
+    // end.
     let remap = |slot: usize| {
         source.map_over(&file, (slot + 1) % SLOTS * LONGEST, bytes)?;
         target.map_over(&file, slot * LONGEST, bytes)
@@ -100,7 +102,8 @@ impl Buffer {
         assert!(length <= self.length);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
-        // SAFETY: the range is this buffer's own, and no reference to it is held: the slices of `bytes` end with each round.
+        // SAFETY: the range is this buffer's own, and no reference to it is held: the slices of
+        // `bytes` end with each round.
         unsafe { mmap(self.start, length, protection, flags, file, offset as u64)? };
         Ok(())
     }
@@ -108,7 +111,8 @@ impl Buffer {
     #[allow(clippy::mut_from_ref)] // One thread, and one slice of each buffer at a time.
     fn bytes(&self, offset: usize, length: usize) -> &mut [u8] {
         assert!(offset + length <= self.length);
-        // SAFETY: the range is within the mapping, whose pages are all there; slices of different buffers overlap only where both are read.
+        // SAFETY: the range is within the mapping, whose pages are all there; slices of different
+        // buffers overlap only where both are read.
         unsafe { slice::from_raw_parts_mut(self.start.cast::<u8>().add(offset), length) }
     }
 }

@@ -1,6 +1,7 @@
 //! The memory that the rings of all processes of a user take, and may take.
 //!
-//! The monitor makes the page, and each process counts what it takes. What a process had that was killed, the monitor takes off.
+//! The monitor makes the page, and each process counts what it takes. What a process had that was
+//! killed, the monitor takes off.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -58,7 +59,8 @@ impl Account {
         let _ = self.0.get().taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Says how much is taken in all, after a process has ended, and how much may be: a process can have written anything.
+    /// Says how much is taken in all, after a process has ended, and how much may be: a process can
+    /// have written anything.
     pub fn set(&self, bytes: u64, limit: u64) {
         self.0.get().limit.store(limit, Ordering::Relaxed);
         self.0.get().taken.store(bytes, Ordering::Relaxed);

@@ -28,7 +28,8 @@ pub struct ConsumerState {
     pub head: u64,
     /// The changes of region that were followed.
     pub entered: u32,
-    /// The position up to which this end reads, if it has [left with what was shown](Consumer::leave_with_shown); else 0.
+    /// The position up to which this end reads, if it has [left with what was
+    /// shown](Consumer::leave_with_shown); else 0.
     pub end: u64,
 }
 
@@ -51,8 +52,8 @@ impl<M: Memory> Consumer<M> {
         Self::restore(memory, ConsumerState::default())
     }
 
-    /// A consumer that goes on where [`state`](Self::state) was taken. If no consumer can be in this
-    /// state, each operation that depends on positions fails with [`Corrupt`].
+    /// A consumer that goes on where [`state`](Self::state) was taken. If no consumer can be in
+    /// this state, each operation that depends on positions fails with [`Corrupt`].
     #[inline(always)]
     pub fn restore(memory: M, state: ConsumerState) -> Self {
         let state = if state.is_possible() { state } else { ConsumerState::CORRUPT };
@@ -67,11 +68,12 @@ impl<M: Memory> Consumer<M> {
         ConsumerState { tail, head, entered, end }
     }
 
-    /// Copies bytes into `buffer` and frees their room; returns how many. 0 if there are none, or `buffer` is empty. If the
-    /// producer sleeps by a bell, the caller must ring it.
+    /// Copies bytes into `buffer` and frees their room; returns how many. 0 if there are none, or
+    /// `buffer` is empty. If the producer sleeps by a bell, the caller must ring it.
     ///
     /// # Errors
-    /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied, and are to be ignored.
+    /// [`Corrupt`] if the producer's cursor is where it cannot be. Bytes may then have been copied,
+    /// and are to be ignored.
     #[inline(always)]
     pub fn read(&mut self, buffer: &mut [u8]) -> Result<(usize, Option<Waiter>), Corrupt> {
         let (length, tail, entered) = self.copy(0, buffer)?;
@@ -116,8 +118,8 @@ impl<M: Memory> Consumer<M> {
         Ok(self.head - self.tail)
     }
 
-    /// Whether the producer has said that no more bytes follow. Bytes before the end may still be in the ring: look for
-    /// them after this call.
+    /// Whether the producer has said that no more bytes follow. Bytes before the end may still be
+    /// in the ring: look for them after this call.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.end != 0 || self.memory.control().handover.finished.load(Ordering::Acquire) != 0
@@ -131,14 +133,15 @@ impl<M: Memory> Consumer<M> {
         sleep::take_waiter(&control.producer_sleep)
     }
 
-    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
-    /// does.
+    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as
+    /// [`prepare_sleep`](Self::prepare_sleep) does.
     pub fn announce_sleep(&self, waiter: Waiter) {
         sleep::announce(&self.memory.control().consumer_sleep, waiter);
     }
 
-    /// Says that this end sleeps until there are bytes. `true` if there are none yet and the caller should sleep now; it
-    /// calls [`awake`](Self::awake) after that. `false` if there are bytes, or the producer has finished.
+    /// Says that this end sleeps until there are bytes. `true` if there are none yet and the caller
+    /// should sleep now; it calls [`awake`](Self::awake) after that. `false` if there are bytes, or
+    /// the producer has finished.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -160,33 +163,36 @@ impl<M: Memory> Consumer<M> {
         crate::Sleeper { memory: self.memory.clone(), producer: false }
     }
 
-    /// Wakes the producer, although nothing was read. As [`read`](Self::read), it may return a bell to ring.
+    /// Wakes the producer, although nothing was read. As [`read`](Self::read), it may return a bell
+    /// to ring.
     #[must_use = "the bell must be rung"]
     pub fn wake_producer(&self) -> Option<Waiter> {
         sleep::take_waiter(&self.memory.control().producer_sleep)
     }
 
-    /// Wakes the thread of this end that sleeps, although nothing was written. As [`read`](Self::read), it may return a bell: one of this
-    /// process.
+    /// Wakes the thread of this end that sleeps, although nothing was written. As
+    /// [`read`](Self::read), it may return a bell: one of this process.
     #[must_use = "the bell must be rung"]
     pub fn wake(&self) -> Option<Waiter> {
         sleep::take_waiter(&self.memory.control().consumer_sleep)
     }
 
-    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if
-    /// it has not, or another thread of this end has announced its sleep since.
+    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in
+    /// nanoseconds of [`now`](crate::now); `None` if it has not, or another thread of this end has
+    /// announced its sleep since.
     pub fn awake(&self, waiter: Waiter) -> Option<u64> {
         sleep::withdraw(&self.memory.control().consumer_sleep, waiter)
     }
 
-    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken its wake-up.
+    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken
+    /// its wake-up.
     #[cfg(not(loom))]
     pub fn wake_own(&self) {
         sleep::wake_own(&self.memory.control().consumer_sleep);
     }
 
-    /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the cursor behind them, and the changes of
-    /// region followed.
+    /// Copies without moving the cursor, from `skip` bytes behind it on: the bytes copied, the
+    /// cursor behind them, and the changes of region followed.
     #[inline(always)]
     fn copy(&mut self, skip: u64, buffer: &mut [u8]) -> Result<(usize, u64, u32), Corrupt> {
         if self.head - self.tail < skip.saturating_add(buffer.len() as u64) {
@@ -199,7 +205,8 @@ impl<M: Memory> Consumer<M> {
             return Ok((done, tail, entered));
         }
         let mut skip = skip.min(self.head - self.tail);
-        // At most two rounds: the producer changes the region again only after this end has followed.
+        // At most two rounds: the producer changes the region again only after this end has
+        // followed.
         for _ in 0..2 {
             let (end, switches) = self.run(tail, entered)?;
             let skipped = skip.min(end - tail);
@@ -219,7 +226,8 @@ impl<M: Memory> Consumer<M> {
         Ok((done, tail, entered))
     }
 
-    /// How far the region of `entered` reaches from `tail`, and the number of changes after which bytes are in the next.
+    /// How far the region of `entered` reaches from `tail`, and the number of changes after which
+    /// bytes are in the next.
     #[inline(always)]
     fn run(&self, tail: u64, entered: u32) -> Result<(u64, u32), Corrupt> {
         let produced = &self.memory.control().produced;

@@ -2,8 +2,8 @@
 
 use crate::atomic::{AtomicU32, AtomicU64};
 
-/// The shared words of one direction. Each group is on a cache line of its own, so that an end that only polls
-/// does not take a line from the end that writes it.
+/// The shared words of one direction. Each group is on a cache line of its own, so that an end that
+/// only polls does not take a line from the end that writes it.
 #[repr(C)]
 #[derive(Default)]
 pub struct Control {
@@ -19,8 +19,9 @@ pub(crate) const FINISHED: u32 = 1;
 /// The consumer has left the ring: the producer sends again what was not read.
 pub(crate) const LEFT: u32 = 2;
 
-/// How a stream of bytes comes from TCP into the ring, and how it leaves it. See [`handover`](crate::handover). Both ends look at these words
-/// in each call, so they are apart from those that change in each call.
+/// How a stream of bytes comes from TCP into the ring, and how it leaves it. See
+/// [`handover`](crate::handover). Both ends look at these words in each call, so they are apart
+/// from those that change in each call.
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Handover {
@@ -48,7 +49,8 @@ pub(crate) struct Produced {
     pub(crate) head: AtomicU64,
     /// The position from which on bytes are in the other region.
     pub(crate) switch_at: AtomicU64,
-    /// How often the region has changed. Written after `switch_at`, and only if the consumer has followed the last change.
+    /// How often the region has changed. Written after `switch_at`, and only if the consumer has
+    /// followed the last change.
     pub(crate) switches: AtomicU32,
 }
 
@@ -66,7 +68,8 @@ pub(crate) struct Consumed {
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct SleepWord {
-    /// 0 while it does not, else a [`Waiter`](crate::Waiter). Written by the end that sleeps, and set to 0 by the one that wakes it.
+    /// 0 while it does not, else a [`Waiter`](crate::Waiter). Written by the end that sleeps, and
+    /// set to 0 by the one that wakes it.
     pub(crate) waiter: AtomicU32,
     /// By the end that wakes: when, in nanoseconds.
     pub(crate) woken_at: AtomicU64,

@@ -1,5 +1,5 @@
-//! Programs that the preloaded library cannot be loaded into: `levada fast` and the library look at the
-//! file before each exec(3).
+//! Programs that the preloaded library cannot be loaded into: `levada fast` and the library look at
+//! the file before each exec(3).
 //!
 //! Source: System V ABI, chapters 4 and 5 (ELF-64 object files, program loading).
 
@@ -48,8 +48,8 @@ impl Misfit {
     }
 }
 
-/// Looks at a program, and for a script at its interpreter. `None` if the library can be loaded, or does
-/// no harm: static programs ignore it. Also `None` if the file cannot be read.
+/// Looks at a program, and for a script at its interpreter. `None` if the library can be loaded, or
+/// does no harm: static programs ignore it. Also `None` if the file cannot be read.
 pub fn misfit(program: &Path) -> Option<Misfit> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {

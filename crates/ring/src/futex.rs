@@ -30,8 +30,9 @@ mod system {
     use super::Sleep;
     use crate::atomic::AtomicU32;
 
-    /// Sleeps while `word` is `value`, at most for `timeout`; wake-ups may be spurious. With `restart`, a signal whose handler
-    /// has SA_RESTART does not end the sleep, as in read(2); otherwise each handler does, as with SO_RCVTIMEO.
+    /// Sleeps while `word` is `value`, at most for `timeout`; wake-ups may be spurious. With
+    /// `restart`, a signal whose handler has SA_RESTART does not end the sleep, as in read(2);
+    /// otherwise each handler does, as with SO_RCVTIMEO.
     pub(crate) fn wait(word: &AtomicU32, value: u32, timeout: Duration, restart: bool) -> Sleep {
         if restart && let Some(result) = wait_restarting(word, value, timeout) {
             return end_of(result);
@@ -41,7 +42,8 @@ mod system {
         end_of(futex::wait(word, futex::Flags::empty(), value, timeout.as_ref()).map(drop))
     }
 
-    /// By futex_waitv(2), which the kernel restarts although it has a timeout. `None` before Linux 5.16.
+    /// By futex_waitv(2), which the kernel restarts although it has a timeout. `None` before Linux
+    /// 5.16.
     fn wait_restarting(
         word: &AtomicU32,
         value: u32,

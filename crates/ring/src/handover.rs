@@ -1,16 +1,19 @@
 //! How a stream moves from TCP to a ring, and back.
 //!
-//! The ends of a connection exchange bytes over TCP first. When both have the segment, each direction moves by itself:
+//! The ends of a connection exchange bytes over TCP first. When both have the segment, each
+//! direction moves by itself:
 //!
-//! 1. The consumer says that it is [ready](Consumer::set_ready). No thread of it waits in the kernel for bytes of this connection but
-//!    the one that says so.
-//! 2. The producer sends one more message over TCP, which wakes that thread. Before, it says that the [start](Producer::begin_start)
-//!    is pending; after, [at which position](Producer::start_at) of the stream the ring begins.
+//! 1. The consumer says that it is [ready](Consumer::set_ready). No thread of it waits in the
+//!    kernel for bytes of this connection but the one that says so.
+//! 2. The producer sends one more message over TCP, which wakes that thread. Before, it says that
+//!    the [start](Producer::begin_start) is pending; after, [at which position](Producer::start_at)
+//!    of the stream the ring begins.
 //! 3. The consumer reads from TCP up to that position, and then from the ring.
 //!
-//! Back: the producer [finishes](Producer::finish) the ring and goes on over TCP; the consumer reads the ring to its end, and then TCP.
-//! Or the consumer [leaves](Consumer::leave), and the producer sends again over TCP [what was not read](Producer::reclaim). Which of the
-//! two it is, the end decides that is first: a producer that has ended its stream cannot send again.
+//! Back: the producer [finishes](Producer::finish) the ring and goes on over TCP; the consumer
+//! reads the ring to its end, and then TCP. Or the consumer [leaves](Consumer::leave), and the
+//! producer sends again over TCP [what was not read](Producer::reclaim). Which of the two it is,
+//! the end decides that is first: a producer that has ended its stream cannot send again.
 
 use crate::atomic::{Ordering, fence};
 use crate::control::{FINISHED, LEFT};
@@ -38,11 +41,13 @@ impl<M: Memory> Producer<M> {
         self.memory.control().handover.ready.load(Ordering::Acquire) != 0
     }
 
-    /// Says that the start is pending. `false`, and no change, if the consumer is not ready, or no longer.
+    /// Says that the start is pending. `false`, and no change, if the consumer is not ready, or no
+    /// longer.
     pub fn begin_start(&self) -> bool {
         let handover = &self.memory.control().handover;
         handover.start.store(PENDING, Ordering::Relaxed);
-        // A consumer that takes back its readiness looks for the start after it: one of the two sees the other.
+        // A consumer that takes back its readiness looks for the start after it: one of the two
+        // sees the other.
         fence(Ordering::SeqCst);
         let ready = self.is_ready();
         if !ready {
@@ -69,14 +74,16 @@ impl<M: Memory> Producer<M> {
         self.memory.control().handover.end.load(Ordering::Acquire) == LEFT
     }
 
-    /// Decides that the consumer reads the ring to its end; [`finish`](Self::finish) follows. `false` if the consumer has left before.
+    /// Decides that the consumer reads the ring to its end; [`finish`](Self::finish) follows.
+    /// `false` if the consumer has left before.
     pub fn keep_reader(&self) -> bool {
         let end = &self.memory.control().handover.end;
         let decided = end.compare_exchange(0, FINISHED, Ordering::AcqRel, Ordering::Acquire);
         decided.is_ok() || decided == Err(FINISHED)
     }
 
-    /// Copies what the consumer has not read before it left, from the `skip`th byte on; 0 at the end.
+    /// Copies what the consumer has not read before it left, from the `skip`th byte on; 0 at the
+    /// end.
     ///
     /// # Errors
     /// [`Corrupt`] if the consumer says that it left where it cannot have been.
@@ -93,8 +100,8 @@ impl<M: Memory> Producer<M> {
 }
 
 impl<M: Memory> Consumer<M> {
-    /// Says whether bytes may come by the ring. `false`, and no change, if readiness cannot be taken back because the start is
-    /// pending or known.
+    /// Says whether bytes may come by the ring. `false`, and no change, if readiness cannot be
+    /// taken back because the start is pending or known.
     pub fn set_ready(&self, ready: bool) -> bool {
         let handover = &self.memory.control().handover;
         handover.ready.store(ready.into(), Ordering::Release);
@@ -116,8 +123,9 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Reads nothing more from the ring. What was not read comes by TCP, when the producer has noticed. `false`, and no change, if the
-    /// producer has ended the ring before: the consumer reads it to its end.
+    /// Reads nothing more from the ring. What was not read comes by TCP, when the producer has
+    /// noticed. `false`, and no change, if the producer has ended the ring before: the consumer
+    /// reads it to its end.
     #[must_use = "the ring is to be read to its end"]
     pub fn leave(&self) -> bool {
         let handover = &self.memory.control().handover;
@@ -127,8 +135,9 @@ impl<M: Memory> Consumer<M> {
         decided.is_ok() || decided == Err(LEFT)
     }
 
-    /// As [`leave`](Self::leave), but what the producer has shown so far is still read from the ring, at whose end
-    /// [`is_finished`](Self::is_finished) returns true. `false` also if nothing is unread.
+    /// As [`leave`](Self::leave), but what the producer has shown so far is still read from the
+    /// ring, at whose end [`is_finished`](Self::is_finished) returns true. `false` also if nothing
+    /// is unread.
     ///
     /// # Errors
     /// As [`read`](Self::read).

@@ -1,7 +1,9 @@
-//! How many exchanges the connections of each listener have had: whether leaving TCP will be worth its time.
+//! How many exchanges the connections of each listener have had: whether leaving TCP will be worth
+//! its time.
 //!
-//! The monitor makes the page; all processes of the user note the ends of their connections in it, and both ends of a new connection read
-//! it, so that they decide the same. Wrong numbers there offer connections early, late, or not.
+//! The monitor makes the page; all processes of the user note the ends of their connections in it,
+//! and both ends of a new connection read it, so that they decide the same. Wrong numbers there
+//! offer connections early, late, or not.
 
 use std::hash::{Hash, Hasher};
 use std::net::SocketAddr;
@@ -13,13 +15,15 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::page::{Atomics, LENGTH, Page};
 use crate::sealed::OpenError;
 
-/// Connections are counted by the binary logarithm of their exchanges: the last bucket has all from 128 on.
+/// Connections are counted by the binary logarithm of their exchanges: the last bucket has all from
+/// 128 on.
 const BUCKETS: usize = 8;
 /// When one bucket has as many, all are halved: newer connections count more.
 const MAX_COUNT: u32 = 64;
 /// Connections from which on the numbers are used.
 const MIN_KNOWN: u32 = 4;
-/// An upgrade must be followed by as many exchanges to be worth its time, with a margin: it takes as long as some of them by TCP.
+/// An upgrade must be followed by as many exchanges to be worth its time, with a margin: it takes
+/// as long as some of them by TCP.
 const WORTH: u32 = 16;
 /// One in as many connections that are offered may end sooner.
 const MAX_EARLY: u32 = 10;
@@ -126,7 +130,8 @@ fn key(address: SocketAddr) -> u64 {
     (hasher.finish() ^ hasher.finish() >> 32).max(1)
 }
 
-/// The first exchange after which nearly all connections, of those that have come so far, last long enough.
+/// The first exchange after which nearly all connections, of those that have come so far, last long
+/// enough.
 fn decide(counts: &[u32; BUCKETS]) -> u32 {
     let known = counts.iter().fold(0_u32, |sum, count| sum.saturating_add(*count));
     if known < MIN_KNOWN {

@@ -23,7 +23,8 @@ pub const HALF: u64 = HEADER / 2 + SMALL;
 
 pub(crate) const HEADER: u64 = 4 << 10;
 
-/// Positions of a stream stay below: far more than any connection carries, and sums do not overflow.
+/// Positions of a stream stay below: far more than any connection carries, and sums do not
+/// overflow.
 pub(crate) const MAX_POSITION: u64 = 1 << 62;
 /// Bytes that can be written and not read: those of both regions.
 pub(crate) const MAX_UNREAD: u64 = Region::Small.capacity() + Region::Large.capacity();

@@ -30,8 +30,8 @@ impl Leaked {
     /// The segment that is mapped at this address.
     ///
     /// # Safety
-    /// `address` is from [`into_address`](Self::into_address), and the segment is mapped for as long as
-    /// the result and its ends are used.
+    /// `address` is from [`into_address`](Self::into_address), and the segment is mapped for as
+    /// long as the result and its ends are used.
     #[allow(unsafe_code)]
     #[inline]
     pub unsafe fn from_address(address: NonNull<u8>) -> Self {
@@ -62,7 +62,8 @@ impl Leaked {
         self.0.control(side.outbound()).handover.end.load(Ordering::Acquire) == LEFT
     }
 
-    /// Returns true if the writer of what `side` reads has shown more than the position `tail`, or has finished.
+    /// Returns true if the writer of what `side` reads has shown more than the position `tail`, or
+    /// has finished.
     #[inline]
     pub fn has_more(self, side: Side, tail: u64) -> bool {
         let control = self.0.control(1 - side.outbound());

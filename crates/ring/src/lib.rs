@@ -1,13 +1,15 @@
 //! One stream of bytes in each direction, in memory that two processes share.
 //!
-//! A [`Segment`] is a sealed memfd with two rings, one for each direction. A [`Producer`] and a [`Consumer`] are the two
-//! ends of one ring: each keeps its own cursor and copies bytes once. A ring begins with 64 KiB and can grow to 1 MiB.
+//! A [`Segment`] is a sealed memfd with two rings, one for each direction. A [`Producer`] and a
+//! [`Consumer`] are the two ends of one ring: each keeps its own cursor and copies bytes once. A
+//! ring begins with 64 KiB and can grow to 1 MiB.
 //!
-//! Everything in the segment can be changed by the peer at any time. It is therefore read by atomic access only, once, and
-//! checked before it is used: a peer that writes anything into the segment makes calls fail with [`Corrupt`], and changes
-//! no memory outside the segment.
+//! Everything in the segment can be changed by the peer at any time. It is therefore read by atomic
+//! access only, once, and checked before it is used: a peer that writes anything into the segment
+//! makes calls fail with [`Corrupt`], and changes no memory outside the segment.
 //!
-//! Source: "SocksDirect" (per-socket ring buffers in user space), with the peer as an adversary, which the paper's is not.
+//! Source: "SocksDirect" (per-socket ring buffers in user space), with the peer as an adversary,
+//! which the paper's is not.
 
 #[cfg(not(loom))]
 mod account;

@@ -15,7 +15,8 @@ use crate::layout::Region;
 use crate::memory::RegionOf;
 use crate::{Consumer, Memory, Producer, Waiter};
 
-/// The words and the bytes of a ring; loom reports an access to a byte that another access does not happen before.
+/// The words and the bytes of a ring; loom reports an access to a byte that another access does not
+/// happen before.
 struct Shared {
     control: Control,
     small: [UnsafeCell<u8>; 2],
@@ -114,14 +115,16 @@ fn receive(
     }
 }
 
-/// Explores every schedule with at most four preemptions: seconds. Faults of orders and fences show with three or four.
+/// Explores every schedule with at most four preemptions: seconds. Faults of orders and fences show
+/// with three or four.
 fn explore(test: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(4);
     model.check(test);
 }
 
-/// Neither end sleeps for ever, and bytes arrive once and in order, with more bytes than the ring holds.
+/// Neither end sleeps for ever, and bytes arrive once and in order, with more bytes than the ring
+/// holds.
 #[test]
 fn no_wake_up_is_lost() {
     explore(|| {
@@ -146,7 +149,8 @@ fn no_wake_up_is_lost() {
     });
 }
 
-/// The reader follows the change of region at its position, and reads no byte of the new one before.
+/// The reader follows the change of region at its position, and reads no byte of the new one
+/// before.
 #[test]
 fn a_change_of_region_is_followed_at_its_position() {
     explore(|| {

@@ -1,4 +1,5 @@
-//! A segment in this process's memory. The only unsafe code of the crate: a mapping that another process writes.
+//! A segment in this process's memory. The only unsafe code of the crate: a mapping that another
+//! process writes.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -24,8 +25,8 @@ pub(crate) struct Mapping(pub(crate) Start);
 #[derive(Clone, Copy)]
 pub(crate) struct Start(pub(crate) NonNull<u8>);
 
-// SAFETY: the mapping is at the same address in every thread, and all access to its bytes is by atomics or by the copies
-// of `shared_copy`, which permit changes at the same time.
+// SAFETY: the mapping is at the same address in every thread, and all access to its bytes is by
+// atomics or by the copies of `shared_copy`, which permit changes at the same time.
 #[allow(unsafe_code)]
 unsafe impl Send for Start {}
 // SAFETY: as above.
@@ -37,8 +38,8 @@ impl Mapping {
     #[allow(unsafe_code)]
     pub(crate) fn new(file: BorrowedFd<'_>) -> Result<Self, Errno> {
         let length = usize::try_from(SEGMENT_LENGTH).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: a new mapping at an address that the kernel chooses replaces no other. The caller has checked the file's
-        // length and its seals, so every byte of the mapping stays backed.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other. The caller
+        // has checked the file's length and its seals, so every byte of the mapping stays backed.
         let start = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -57,15 +58,17 @@ impl Start {
     /// The word at the start of the header that names format and version.
     #[allow(unsafe_code)]
     pub(crate) fn magic(&self) -> &crate::atomic::AtomicU64 {
-        // SAFETY: the mapping is page-aligned and has more than eight bytes; it is there as long as `self` is used.
+        // SAFETY: the mapping is page-aligned and has more than eight bytes; it is there as long as
+        // `self` is used.
         unsafe { self.0.cast().as_ref() }
     }
 
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn control(&self, direction: usize) -> &Control {
-        // SAFETY: the offset is within the header and a multiple of the alignment; `Control` has only atomics, for which
-        // every pattern of bits is valid; the mapping is there as long as `self` is used.
+        // SAFETY: the offset is within the header and a multiple of the alignment; `Control` has
+        // only atomics, for which every pattern of bits is valid; the mapping is there as long as
+        // `self` is used.
         unsafe { self.0.add(CONTROLS[direction]).cast().as_ref() }
     }
 
@@ -82,7 +85,8 @@ impl Start {
 impl Drop for Mapping {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length, and no half of it outlives `self`.
+        // SAFETY: the mapping was made by `new` with this length, and no half of it outlives
+        // `self`.
         let _ = unsafe { munmap(self.0.0.as_ptr().cast(), SEGMENT_LENGTH as usize) };
     }
 }
@@ -109,7 +113,8 @@ impl Half {
     #[allow(unsafe_code)]
     pub fn allocate_large(&self) -> Result<(), Errno> {
         let start = self.start.address(self.direction, Region::Large, 0);
-        // SAFETY: the range is the large region of this mapping; allocating its pages changes no bytes.
+        // SAFETY: the range is the large region of this mapping; allocating its pages changes no
+        // bytes.
         unsafe { madvise(start.as_ptr().cast(), LARGE as usize, Advice::LinuxPopulateWrite) }
     }
 
@@ -120,8 +125,8 @@ impl Half {
     #[allow(unsafe_code)]
     pub fn free_large(&self) -> Result<(), Errno> {
         let start = self.start.address(self.direction, Region::Large, 0);
-        // SAFETY: the range is the large region of this mapping, and holds no bytes that are still to be read; pages that
-        // are touched again read as zeros.
+        // SAFETY: the range is the large region of this mapping, and holds no bytes that are still
+        // to be read; pages that are touched again read as zeros.
         unsafe { libc_remove(start, LARGE as usize) }
     }
 }
@@ -152,7 +157,8 @@ impl Memory for Half {
     #[allow(unsafe_code)]
     fn write(&self, RegionOf(region): RegionOf, offset: u64, bytes: &[u8]) {
         assert!(offset + bytes.len() as u64 <= region.capacity());
-        // SAFETY: the destination is within the region, checked above; the source is a slice of this process.
+        // SAFETY: the destination is within the region, checked above; the source is a slice of
+        // this process.
         unsafe { copy_in(self.start.address(self.direction, region, offset), bytes) }
     }
 

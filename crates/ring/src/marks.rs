@@ -1,6 +1,8 @@
-//! Which connections of a process were rung for: a bit for each, in memory that the process shares with its peers.
+//! Which connections of a process were rung for: a bit for each, in memory that the process shares
+//! with its peers.
 //!
-//! A peer sets the bit, and then rings a bell. So a process with thousands of connections looks at those that something has happened on.
+//! A peer sets the bit, and then rings a bell. So a process with thousands of connections looks at
+//! those that something has happened on.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -3,12 +3,14 @@
 use crate::Control;
 use crate::layout::Region;
 
-/// The peer has written what no correct peer writes into the shared memory: the connection must end.
+/// The peer has written what no correct peer writes into the shared memory: the connection must
+/// end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the shared memory of the connection is corrupt: {0}")]
 pub struct Corrupt(pub(crate) &'static str);
 
-/// The memory of one direction: [`Half`](crate::Half) in a segment, and a simulated one in the tests by loom.
+/// The memory of one direction: [`Half`](crate::Half) in a segment, and a simulated one in the
+/// tests by loom.
 pub trait Memory {
     /// The words that both ends share.
     fn control(&self) -> &Control;
@@ -26,8 +28,8 @@ pub trait Memory {
 #[derive(Clone, Copy)]
 pub struct RegionOf(pub(crate) Region);
 
-/// Copies to or from the ring positions `at..at + length`, in at most two pieces: a ring wraps at its capacity.
-/// `piece` receives the offset in the region, and the range of the caller's bytes.
+/// Copies to or from the ring positions `at..at + length`, in at most two pieces: a ring wraps at
+/// its capacity. `piece` receives the offset in the region, and the range of the caller's bytes.
 #[inline(always)]
 pub(crate) fn pieces(
     region: Region,

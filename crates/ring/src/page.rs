@@ -1,4 +1,5 @@
-//! One page of memory that processes share, made of atomics: any process that has it can write anything, and harms no other by that.
+//! One page of memory that processes share, made of atomics: any process that has it can write
+//! anything, and harms no other by that.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,7 +54,8 @@ impl<T: Atomics> Page<T> {
     fn map(file: impl AsFd) -> Result<Self, Errno> {
         const { assert!(size_of::<T>() <= LENGTH as usize) };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address that the kernel chooses replaces no other; the file has this length, and is sealed.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces no other; the file
+        // has this length, and is sealed.
         let start = unsafe {
             mmap(std::ptr::null_mut(), LENGTH as usize, protection, MapFlags::SHARED, file, 0)?
         };
@@ -63,8 +65,8 @@ impl<T: Atomics> Page<T> {
     /// What it holds.
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> &T {
-        // SAFETY: the mapping is page-aligned, at least as long as `T`, and there as long as `self`; every pattern of bits is valid for
-        // atomics.
+        // SAFETY: the mapping is page-aligned, at least as long as `T`, and there as long as
+        // `self`; every pattern of bits is valid for atomics.
         unsafe { self.0.as_ref() }
     }
 }
@@ -72,7 +74,8 @@ impl<T: Atomics> Page<T> {
 impl<T> Drop for Page<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length, and no reference to it outlives `self`.
+        // SAFETY: the mapping was made by `map` with this length, and no reference to it outlives
+        // `self`.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LENGTH as usize) };
     }
 }

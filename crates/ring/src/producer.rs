@@ -58,8 +58,8 @@ impl<M: Memory> Producer<M> {
         Self::restore(memory, ProducerState::default())
     }
 
-    /// A producer that goes on where [`state`](Self::state) was taken. If no producer can be in this
-    /// state, each operation that depends on positions fails with [`Corrupt`].
+    /// A producer that goes on where [`state`](Self::state) was taken. If no producer can be in
+    /// this state, each operation that depends on positions fails with [`Corrupt`].
     #[inline(always)]
     pub fn restore(memory: M, state: ProducerState) -> Self {
         let state = match state.is_possible() {
@@ -77,8 +77,8 @@ impl<M: Memory> Producer<M> {
         ProducerState { head, published, tail, since, switches }
     }
 
-    /// Copies as much of `bytes` as there is room for, and returns how many bytes that were. The consumer sees them after
-    /// [`publish`](Self::publish).
+    /// Copies as much of `bytes` as there is room for, and returns how many bytes that were. The
+    /// consumer sees them after [`publish`](Self::publish).
     ///
     /// # Errors
     /// [`Corrupt`] if the consumer's cursor is where it cannot be.
@@ -94,8 +94,8 @@ impl<M: Memory> Producer<M> {
         Ok(length)
     }
 
-    /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a bell, the caller must
-    /// ring the returned one.
+    /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a
+    /// bell, the caller must ring the returned one.
     #[must_use = "the bell must be rung"]
     #[inline(always)]
     pub fn publish(&mut self) -> Option<Waiter> {
@@ -138,9 +138,9 @@ impl<M: Memory> Producer<M> {
         Ok(self.tail == self.head)
     }
 
-    /// Moves on to the other region: a ring of 64 KiB grows to 1 MiB, a grown one shrinks. Bytes that are in the ring stay
-    /// where they are. `false`, and no change, while the consumer has not followed the last move, or the region already is
-    /// the one that is wanted.
+    /// Moves on to the other region: a ring of 64 KiB grows to 1 MiB, a grown one shrinks. Bytes
+    /// that are in the ring stay where they are. `false`, and no change, while the consumer has not
+    /// followed the last move, or the region already is the one that is wanted.
     ///
     /// The pages of the large region must be allocated before.
     pub fn resize(&mut self, large: bool) -> bool {
@@ -169,7 +169,8 @@ impl<M: Memory> Producer<M> {
         self.region() == Region::Large
     }
 
-    /// Says that no more bytes follow. As [`publish`](Self::publish), which it includes, it may return a bell to ring.
+    /// Says that no more bytes follow. As [`publish`](Self::publish), which it includes, it may
+    /// return a bell to ring.
     #[must_use = "the bell must be rung"]
     pub fn finish(&mut self) -> Option<Waiter> {
         self.published = self.head;
@@ -186,14 +187,15 @@ impl<M: Memory> Producer<M> {
         self.memory.control().handover.abandoned.load(Ordering::Acquire) != 0
     }
 
-    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as [`prepare_sleep`](Self::prepare_sleep)
-    /// does.
+    /// Says that this end sleeps, whatever the ring has. The caller looks at the ring after it, as
+    /// [`prepare_sleep`](Self::prepare_sleep) does.
     pub fn announce_sleep(&self, waiter: Waiter) {
         sleep::announce(&self.memory.control().producer_sleep, waiter);
     }
 
-    /// Says that this end sleeps until there is room. `true` if there is none yet and the caller should sleep now; it calls
-    /// [`awake`](Self::awake) after that. `false` if there is room, or the consumer has gone.
+    /// Says that this end sleeps until there is room. `true` if there is none yet and the caller
+    /// should sleep now; it calls [`awake`](Self::awake) after that. `false` if there is room, or
+    /// the consumer has gone.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -215,13 +217,15 @@ impl<M: Memory> Producer<M> {
         crate::Sleeper { memory: self.memory.clone(), producer: true }
     }
 
-    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`](crate::now); `None` if
-    /// it has not, or another thread of this end has announced its sleep since.
+    /// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in
+    /// nanoseconds of [`now`](crate::now); `None` if it has not, or another thread of this end has
+    /// announced its sleep since.
     pub fn awake(&self, waiter: Waiter) -> Option<u64> {
         sleep::withdraw(&self.memory.control().producer_sleep, waiter)
     }
 
-    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken its wake-up.
+    /// Wakes the thread of this end that sleeps by futex, if there is one: another thread has taken
+    /// its wake-up.
     #[cfg(not(loom))]
     pub fn wake_own(&self) {
         sleep::wake_own(&self.memory.control().producer_sleep);
@@ -232,7 +236,8 @@ impl<M: Memory> Producer<M> {
         Region::after(self.switches)
     }
 
-    /// Bytes from `at + skip` on that were written and are still in the present region, or in the one before.
+    /// Bytes from `at + skip` on that were written and are still in the present region, or in the
+    /// one before.
     pub(crate) fn copy_back(
         &mut self,
         at: u64,
@@ -258,7 +263,8 @@ impl<M: Memory> Producer<M> {
         Ok(length)
     }
 
-    /// Room by what is known of the consumer. Bytes before the change of region do not count: they are in the other one.
+    /// Room by what is known of the consumer. Bytes before the change of region do not count: they
+    /// are in the other one.
     #[inline(always)]
     fn known_room(&self) -> u64 {
         self.region().capacity() - (self.head - self.tail.max(self.since))

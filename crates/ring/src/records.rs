@@ -1,8 +1,10 @@
-//! The connections of a process, for `levada fast top`: one record each, in a memfd that the monitor hands out.
+//! The connections of a process, for `levada fast top`: one record each, in a memfd that the
+//! monitor hands out.
 //!
-//! The process and its forked children write; the file is sealed, so that all others can only read it. A reader may see a record while
-//! it changes: its numbers are for people. Nothing in it is an address of memory, and no process acts on it, with one exception: the
-//! monitor compares [`Record::offer`] with an offer that it has.
+//! The process and its forked children write; the file is sealed, so that all others can only read
+//! it. A reader may see a record while it changes: its numbers are for people. Nothing in it is an
+//! address of memory, and no process acts on it, with one exception: the monitor compares
+//! [`Record::offer`] with an offer that it has.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
@@ -28,7 +30,8 @@ pub const LENGTH: usize = HEADER + RECORDS * STRIDE;
 /// The first eight bytes of the file.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"lvrecs\0\x03");
 
-/// No process can map it for writing any more, write to it, or change its length. Mappings that exist stay, also in children of a fork.
+/// No process can map it for writing any more, write to it, or change its length. Mappings that
+/// exist stay, also in children of a fork.
 const SEALS: SealFlags = SealFlags::FUTURE_WRITE.union(crate::sealed::SEALS);
 
 /// Returns true if a process that receives the file can only read it.
@@ -139,8 +142,8 @@ pub struct Record {
     pub remote: [AtomicU64; 3],
     /// What the connection has carried.
     pub counters: Counters,
-    /// The name of the offer to the monitor that holds; 0 without one. Closing the connection ends the offer by this word, without a
-    /// message to the monitor.
+    /// The name of the offer to the monitor that holds; 0 without one. Closing the connection ends
+    /// the offer by this word, without a message to the monitor.
     pub offer: AtomicU64,
 }
 
@@ -169,7 +172,8 @@ impl OfferName {
             | u64::from(record)
     }
 
-    /// The name that this number stands for. Each number stands for one: both other numbers are less than [`RECORDS`].
+    /// The name that this number stands for. Each number stands for one: both other numbers are
+    /// less than [`RECORDS`].
     pub fn decode(number: u64) -> Self {
         Self {
             serial: number >> (2 * Self::BITS) & (u64::MAX >> (2 * Self::BITS + 1)),

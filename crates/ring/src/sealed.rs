@@ -1,4 +1,5 @@
-//! Files in memory that can be made neither shorter nor longer: else one process could end another by SIGBUS.
+//! Files in memory that can be made neither shorter nor longer: else one process could end another
+//! by SIGBUS.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -22,10 +23,12 @@ pub enum OpenError {
     System(#[from] Errno),
 }
 
-/// Makes a file of `length` bytes, of which the pages of the first `allocated` are there: writing to them cannot fail for want of memory.
+/// Makes a file of `length` bytes, of which the pages of the first `allocated` are there: writing
+/// to them cannot fail for want of memory.
 ///
 /// # Errors
-/// Those of memfd_create(2) and fallocate(2), and `FBIG` if the process may not have files of this length.
+/// Those of memfd_create(2) and fallocate(2), and `FBIG` if the process may not have files of this
+/// length.
 pub(crate) fn create(name: &str, length: u64, allocated: u64) -> Result<OwnedFd, Errno> {
     let file = unsealed(name, length)?;
     fallocate(&file, FallocateFlags::KEEP_SIZE, 0, allocated)?;

@@ -37,8 +37,9 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes a segment, and its file, which is handed to the two ends. The pages of both small rings are allocated, 132 KiB
-    /// with the header, so that writing to them cannot fail for want of memory.
+    /// Makes a segment, and its file, which is handed to the two ends. The pages of both small
+    /// rings are allocated, 132 KiB with the header, so that writing to them cannot fail for want
+    /// of memory.
     ///
     /// # Errors
     /// Those of memfd_create(2), fallocate(2) and mmap(2).
@@ -63,8 +64,8 @@ impl Segment {
         Ok(Self { mapping: Arc::new(mapping) })
     }
 
-    /// The two ends of this process. Each side may be taken once only: two producers of one ring would overwrite each
-    /// other's bytes.
+    /// The two ends of this process. Each side may be taken once only: two producers of one ring
+    /// would overwrite each other's bytes.
     pub fn ends(&self, side: Side) -> (Producer<OwnedHalf>, Consumer<OwnedHalf>) {
         let own = side.outbound();
         (Producer::new(self.half(own)), Consumer::new(self.half(1 - own)))

@@ -1,8 +1,9 @@
 //! Copies between private memory and memory that another process may change meanwhile.
 //!
-//! A plain copy of such memory would be a data race, whose behaviour Rust does not define. These copies are opaque to the
-//! compiler: it assumes nothing about the shared bytes, and does not read them twice. What is copied while the other process
-//! writes may be any mixture of old and new bytes; a ring never copies such bytes unless its peer is hostile.
+//! A plain copy of such memory would be a data race, whose behaviour Rust does not define. These
+//! copies are opaque to the compiler: it assumes nothing about the shared bytes, and does not read
+//! them twice. What is copied while the other process writes may be any mixture of old and new
+//! bytes; a ring never copies such bytes unless its peer is hostile.
 
 use std::ptr::NonNull;
 

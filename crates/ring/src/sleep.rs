@@ -1,7 +1,8 @@
 //! Sleeping until the other end has done something, without a lost wake-up.
 //!
-//! The end that sleeps writes its [`Waiter`], then a full fence, then looks at the ring once more. The other end moves its
-//! cursor, then a full fence, then looks for a waiter. In every order of these, one of the two sees what the other wrote.
+//! The end that sleeps writes its [`Waiter`], then a full fence, then looks at the ring once more.
+//! The other end moves its cursor, then a full fence, then looks for a waiter. In every order of
+//! these, one of the two sees what the other wrote.
 
 use crate::atomic::{Ordering, fence};
 use crate::control::SleepWord;
@@ -20,7 +21,8 @@ pub enum Waiter {
     },
 }
 
-/// The word on which an end sleeps by futex, apart from the end itself: while one thread sleeps, another may use the end.
+/// The word on which an end sleeps by futex, apart from the end itself: while one thread sleeps,
+/// another may use the end.
 #[cfg(not(loom))]
 pub struct Sleeper<M> {
     pub(crate) memory: M,
@@ -29,8 +31,8 @@ pub struct Sleeper<M> {
 
 #[cfg(not(loom))]
 impl<M: crate::Memory> Sleeper<M> {
-    /// Sleeps until the other end does something, at most for `timeout`. With `restart`, a signal whose handler has SA_RESTART does
-    /// not end the sleep.
+    /// Sleeps until the other end does something, at most for `timeout`. With `restart`, a signal
+    /// whose handler has SA_RESTART does not end the sleep.
     pub fn sleep(&self, timeout: std::time::Duration, restart: bool) -> crate::futex::Sleep {
         let control = self.memory.control();
         let word = if self.producer { &control.producer_sleep } else { &control.consumer_sleep };
@@ -65,8 +67,9 @@ pub(crate) fn announce(word: &SleepWord, waiter: Waiter) {
     fence(Ordering::SeqCst);
 }
 
-/// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds of [`now`]; `None` if it has not,
-/// or another thread of this end has announced its sleep since, which then holds.
+/// Says that this end no longer sleeps by `waiter`. When the other end has woken it, in nanoseconds
+/// of [`now`]; `None` if it has not, or another thread of this end has announced its sleep since,
+/// which then holds.
 pub(crate) fn withdraw(word: &SleepWord, waiter: Waiter) -> Option<u64> {
     let own = waiter.to_word();
     match word.waiter.compare_exchange(own, 0, Ordering::Relaxed, Ordering::Relaxed) {
@@ -81,8 +84,8 @@ pub(crate) fn wake_own(word: &SleepWord) {
     crate::futex::wake(&word.waiter);
 }
 
-/// Called after a cursor was moved: the waiter to wake, if the other end sleeps. A futex is woken here; a bell by the
-/// caller, who has its descriptor.
+/// Called after a cursor was moved: the waiter to wake, if the other end sleeps. A futex is woken
+/// here; a bell by the caller, who has its descriptor.
 #[inline]
 pub(crate) fn take_waiter(word: &SleepWord) -> Option<Waiter> {
     fence(Ordering::SeqCst);
@@ -94,7 +97,8 @@ pub(crate) fn take_waiter(word: &SleepWord) -> Option<Waiter> {
 
 #[cold]
 fn wake(word: &SleepWord, announced: u32) -> Option<Waiter> {
-    // An end that has changed the word since looked at the ring after the fence above, and needs no wake-up.
+    // An end that has changed the word since looked at the ring after the fence above, and needs no
+    // wake-up.
     word.waiter.compare_exchange(announced, 0, Ordering::Relaxed, Ordering::Relaxed).ok()?;
     word.woken_at.store(now(), Ordering::Relaxed);
     let waiter = Waiter::from_word(announced);
@@ -104,7 +108,8 @@ fn wake(word: &SleepWord, announced: u32) -> Option<Waiter> {
     waiter
 }
 
-/// The clock that measures wake-ups, in nanoseconds: that of the system, which all processes of a host share.
+/// The clock that measures wake-ups, in nanoseconds: that of the system, which all processes of a
+/// host share.
 #[cfg(not(loom))]
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);

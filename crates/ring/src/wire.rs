@@ -1,7 +1,8 @@
-//! Messages between a process whose sockets are fast and the monitor: one packet of a Unix socket (SOCK_SEQPACKET) each.
+//! Messages between a process whose sockets are fast and the monitor: one packet of a Unix socket
+//! (SOCK_SEQPACKET) each.
 //!
-//! A message has [`LENGTH`] bytes, with numbers in little-endian order. Descriptors travel with it (SCM_RIGHTS) in the order
-//! that its description gives.
+//! A message has [`LENGTH`] bytes, with numbers in little-endian order. Descriptors travel with it
+//! (SCM_RIGHTS) in the order that its description gives.
 
 use crate::Side;
 
@@ -11,14 +12,15 @@ pub const LENGTH: usize = 24;
 pub const VERSION: u32 = 3;
 /// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
 pub const BELLS: usize = 4;
-/// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its [`Marks`](crate::Marks).
+/// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its
+/// [`Marks`](crate::Marks).
 pub const WAKING: usize = BELLS + 1;
 
 /// From a process to the monitor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// The first message of a process, with its records (a memfd, see [`records`](crate::records)) and what wakes
-    /// it ([`WAKING`]). `run` is the number of the `levada fast` that started it.
+    /// The first message of a process, with its records (a memfd, see [`records`](crate::records))
+    /// and what wakes it ([`WAKING`]). `run` is the number of the `levada fast` that started it.
     Hello {
         /// [`VERSION`].
         version: u32,
@@ -27,21 +29,24 @@ pub enum Request {
         /// The process, for people: nothing is decided by it.
         pid: u32,
     },
-    /// The attached socket becomes a connection to the monitor. A forked child cannot use that of its parent, and may no
-    /// longer be allowed to connect.
+    /// The attached socket becomes a connection to the monitor. A forked child cannot use that of
+    /// its parent, and may no longer be allowed to connect.
     Adopt,
-    /// The attached TCP socket may be upgraded, if its other end is offered too. The offer holds for as long as the record of the
-    /// connection has its name, see [`Record::offer`](crate::records::Record::offer).
+    /// The attached TCP socket may be upgraded, if its other end is offered too. The offer holds
+    /// for as long as the record of the connection has its name, see
+    /// [`Record::offer`](crate::records::Record::offer).
     Offer {
         /// An [`OfferName`](crate::records::OfferName); it is returned in the response.
         connection: u64,
     },
-    /// The offer no longer holds. There is no response: this message only frees memory of the monitor early.
+    /// The offer no longer holds. There is no response: this message only frees memory of the
+    /// monitor early.
     Withdraw {
         /// As in the offer.
         connection: u64,
     },
-    /// Asks for all processes of a run, or of all runs if it is 0. From a connection without [`Request::Hello`] too.
+    /// Asks for all processes of a run, or of all runs if it is 0. From a connection without
+    /// [`Request::Hello`] too.
     List {
         /// As in [`Request::Hello`].
         run: u64,
@@ -56,8 +61,8 @@ pub enum Request {
 /// From the monitor to a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// Both ends of the connection were offered. The segment is attached and, if `bells`, what wakes the peer ([`WAKING`]), which is sent
-    /// once for each pair of processes.
+    /// Both ends of the connection were offered. The segment is attached and, if `bells`, what
+    /// wakes the peer ([`WAKING`]), which is sent once for each pair of processes.
     Paired {
         /// As in the offer.
         connection: u64,
@@ -91,7 +96,8 @@ pub enum Response {
     },
     /// The end of the answer to [`Request::List`].
     Listed,
-    /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) and the [`History`](crate::History) of the user attached.
+    /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) and the
+    /// [`History`](crate::History) of the user attached.
     Welcome,
 }
 
@@ -99,7 +105,8 @@ pub enum Response {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Refusal {
-    /// The descriptor is no connected TCP socket, or its addresses do not say which connection it belongs to.
+    /// The descriptor is no connected TCP socket, or its addresses do not say which connection it
+    /// belongs to.
     NotTcp = 1,
     /// The other end was not offered in time: its program is not fast, or is on another host.
     NoPeer = 2,
@@ -194,8 +201,8 @@ impl Request {
 }
 
 impl Response {
-    /// The bytes of this message, which are those of no request: a monitor that was handed the other end of its own socket
-    /// does not answer itself.
+    /// The bytes of this message, which are those of no request: a monitor that was handed the
+    /// other end of its own socket does not answer itself.
     pub fn encode(self) -> [u8; LENGTH] {
         match self {
             Self::Paired { connection, side, peer, bells } => Fields {

@@ -1,4 +1,5 @@
-//! Calls of a service to other nodes, with the identity of its own node. The node implements [`Client`].
+//! Calls of a service to other nodes, with the identity of its own node. The node implements
+//! [`Client`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,8 +15,9 @@ pub type CallFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, CallError>> +
 
 /// Starts sessions at other nodes.
 pub trait Client: Send + Sync {
-    /// Starts the session that `capability` permits, if its service is called `service`, on a dedicated connection,
-    /// which is closed with the stream. The stream carries the messages of that service.
+    /// Starts the session that `capability` permits, if its service is called `service`, on a
+    /// dedicated connection, which is closed with the stream. The stream carries the messages of
+    /// that service.
     ///
     /// # Errors
     /// [`CallError`] if the node cannot be reached or refuses.

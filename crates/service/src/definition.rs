@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, Error as _, SeqAccess, Visitor};
 use thiserror::Error;
 
-/// Declares the options of a type. The common keys of definitions are added to its own, so that the options can be
-/// deserialized from the whole definition, and an error about an unknown key lists all known keys. The caller must
-/// depend on `serde`.
+/// Declares the options of a type. The common keys of definitions are added to its own, so that the
+/// options can be deserialized from the whole definition, and an error about an unknown key lists
+/// all known keys. The caller must depend on `serde`.
 #[macro_export]
 macro_rules! definition_options {
     ($(#[$attribute:meta])* $visible:vis struct $name:ident { $($fields:tt)* }) => {
@@ -54,8 +54,8 @@ pub struct Definition {
     pub category: Option<String>,
     /// The location; free text.
     pub location: Option<String>,
-    /// The allowed framings, the first being the default; `framing` in the configuration, one or a list. Without it:
-    /// `auto`.
+    /// The allowed framings, the first being the default; `framing` in the configuration, one or a
+    /// list. Without it: `auto`.
     #[serde(rename = "framing", default = "auto", deserialize_with = "framings")]
     pub framings: Vec<Framing>,
     /// All other keys: the options of the type, which refuses unknown ones.
@@ -76,7 +76,8 @@ pub enum DefinitionError {
         /// The error.
         message: String,
     },
-    /// An option of the type that is unknown, missing or of the wrong form; its position in the text is not known.
+    /// An option of the type that is unknown, missing or of the wrong form; its position in the
+    /// text is not known.
     #[error("service `{name}`: {message}")]
     Option {
         /// The service's name.

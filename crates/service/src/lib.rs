@@ -1,5 +1,5 @@
-//! The [`Service`] trait, the messages and streams of a session, and the table of service types. The services
-//! themselves are in other crates.
+//! The [`Service`] trait, the messages and streams of a session, and the table of service types.
+//! The services themselves are in other crates.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub use definition::{Definition, DefinitionError, NoOptions};
 pub use refused::Refused;
 pub use registry::{Registry, ServiceType};
 pub use service::{
-    AllowedMiddlebox, Audience, Description, Invocation, LINGER, PreparedPathRun, PreparedRun,
-    RunFuture, Service, ServiceError, check_none, close, exit, fail,
+    AllowedMiddlebox, Audience, Description, Invocation, LINGER, Over, Prepared, PreparedPathRun,
+    PreparedRun, RunFuture, Service, ServiceError, check_none, close, exit, fail,
 };
 pub use streams::Streams;

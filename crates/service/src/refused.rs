@@ -3,7 +3,8 @@
 use levada_core::{Params, ParamsError};
 use thiserror::Error;
 
-/// Why a service does not accept parameters. Each text is one line: values from the parameters are escaped.
+/// Why a service does not accept parameters. Each text is one line: values from the parameters are
+/// escaped.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Refused {
     /// The service has no such parameter.
@@ -18,8 +19,8 @@ pub enum Refused {
     /// The service takes no arguments.
     #[error("this service takes no arguments")]
     Arguments,
-    /// A value that this service or its machine does not accept, in the service's own words. They escape a value by its
-    /// `Debug` form.
+    /// A value that this service or its machine does not accept, in the service's own words. They
+    /// escape a value by its `Debug` form.
     #[error("{0}")]
     NotAccepted(String),
 }

@@ -1,4 +1,5 @@
-//! The table of service types: finds a type by its name, checks the options of a definition, and builds the service.
+//! The table of service types: finds a type by its name, checks the options of a definition, and
+//! builds the service.
 
 use std::sync::Arc;
 
@@ -18,8 +19,9 @@ pub struct ServiceType {
 }
 
 impl ServiceType {
-    /// The type called `name`: `O` are its options, and `build` makes its services. `O` is declared with
-    /// [`crate::definition_options`], because it is also deserialized from the text of a whole definition.
+    /// The type called `name`: `O` are its options, and `build` makes its services. `O` is declared
+    /// with [`crate::definition_options`], because it is also deserialized from the text of a whole
+    /// definition.
     pub fn new<O, B>(name: &'static str, build: B) -> Self
     where
         O: DeserializeOwned,
@@ -38,7 +40,8 @@ impl ServiceType {
         }
     }
 
-    /// The same type with `find_missing`, which returns what a definition names and this machine lacks.
+    /// The same type with `find_missing`, which returns what a definition names and this machine
+    /// lacks.
     #[must_use]
     pub fn with_missing(mut self, find_missing: fn(&Definition) -> Vec<DefinitionError>) -> Self {
         self.find_missing = find_missing;
@@ -67,7 +70,8 @@ impl Registry {
     pub fn parse(&self, text: &str) -> Result<Definition, DefinitionError> {
         let locate = |error| DefinitionError::locate(text, &error);
         let definition: Definition = toml::from_str(text).map_err(locate)?;
-        // The text a second time, for the type: the values in `options` have no position in the text.
+        // The text a second time, for the type: the values in `options` have no position in the
+        // text.
         (self.find(&definition)?.check_options)(text).map_err(locate)?;
         Ok(definition)
     }
@@ -84,8 +88,8 @@ impl Registry {
         (self.find(definition)?.build)(definition, context)
     }
 
-    /// What `definition` names and this machine lacks: programs and directories. The node still offers the service,
-    /// because the rest of it works.
+    /// What `definition` names and this machine lacks: programs and directories. The node still
+    /// offers the service, because the rest of it works.
     pub fn missing(&self, definition: &Definition) -> Vec<DefinitionError> {
         self.find(definition).map(|one| (one.find_missing)(definition)).unwrap_or_default()
     }

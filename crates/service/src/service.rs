@@ -17,13 +17,15 @@ use crate::{Definition, Refused, Streams};
 /// One run of a service, as a boxed future. Dropping it ends everything that the run started.
 pub type RunFuture = Pin<Box<dyn Future<Output = Result<(), ServiceError>> + Send>>;
 
-/// A run whose parameters were checked: [`Service::prepare`] makes it of them, and it has what they mean.
+/// A run whose parameters were checked: [`Service::prepare`] makes it of them, and it has what they
+/// mean.
 pub struct PreparedRun(Box<dyn FnOnce(Invocation, Stream) -> RunFuture + Send>);
 
 impl PreparedRun {
-    /// The run that `run` performs. The future ends when the session has ended; it fails if the session was cut off or failed.
-    /// A service that `levada run` can use speaks the messages of [`crate::stdio`]. Dropping the future must end everything
-    /// that it started: this is how the node terminates a session.
+    /// The run that `run` performs. The future ends when the session has ended; it fails if the
+    /// session was cut off or failed. A service that `levada run` can use speaks the messages of
+    /// [`crate::stdio`]. Dropping the future must end everything that it started: this is how the
+    /// node terminates a session.
     pub fn new<F>(run: impl FnOnce(Invocation, Stream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Result<(), ServiceError>> + Send + 'static,
@@ -46,13 +48,14 @@ impl fmt::Debug for PreparedRun {
 /// Who may be given the same answers, and hence one answer that a cache on the path has stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Everyone who may use the service: no answer depends on the identity of the client or on the parameters of the session.
+    /// Everyone who may use the service: no answer depends on the identity of the client or on the
+    /// parameters of the session.
     All,
 }
 
 impl Audience {
-    /// Names this audience of the service `name` of a node to caches, which share answers of its `origin` only
-    /// within one realm (`docs/protocol.md`, "Handshake with middleboxes").
+    /// Names this audience of the service `name` of a node to caches, which share answers of its
+    /// `origin` only within one realm (`docs/protocol.md`, "Handshake with middleboxes").
     pub fn realm(self, name: &str, origin: &str) -> [u8; 16] {
         let audience = match self {
             Self::All => "all",
@@ -65,7 +68,8 @@ impl Audience {
     }
 }
 
-/// A run over a session with middleboxes whose parameters were checked: [`Service::prepare_path`] makes it.
+/// A run over a session with middleboxes whose parameters were checked: [`Service::prepare`] makes
+/// it.
 pub struct PreparedPathRun {
     run: Box<dyn FnOnce(PathSession) -> RunFuture + Send>,
     context_names: Vec<&'static str>,
@@ -102,7 +106,8 @@ impl PreparedPathRun {
         self
     }
 
-    /// The realm of this session of the service `name`; `None` if caches must not share its answers.
+    /// The realm of this session of the service `name`; `None` if caches must not share its
+    /// answers.
     pub fn realm(&self, name: &str) -> Option<[u8; 16]> {
         self.shared.as_ref().map(|(audience, origin)| audience.realm(name, origin))
     }
@@ -110,6 +115,65 @@ impl PreparedPathRun {
     /// Runs the session until it has ended.
     pub fn start(self, session: PathSession) -> RunFuture {
         (self.run)(session)
+    }
+}
+
+/// A session of a client: on a stream of a connection, or over a path through middleboxes.
+#[derive(Clone, Copy, Debug)]
+pub enum Over<'a> {
+    /// A stream, with further streams ([`Invocation::streams`]).
+    Stream,
+    /// This path.
+    Path(&'a Path),
+}
+
+/// The result of [`Service::prepare`].
+#[derive(Debug)]
+pub enum Prepared {
+    /// A run on a stream.
+    Stream(PreparedRun),
+    /// A run over a session with middleboxes.
+    Path(PreparedPathRun),
+}
+
+impl Prepared {
+    /// A run on a stream; see [`PreparedRun::new`].
+    pub fn stream<F>(run: impl FnOnce(Invocation, Stream) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<(), ServiceError>> + Send + 'static,
+    {
+        Self::Stream(PreparedRun::new(run))
+    }
+
+    /// The run on a stream.
+    ///
+    /// # Errors
+    /// [`Refused::NotAccepted`] if the service runs only through middleboxes.
+    pub fn into_stream(self) -> Result<PreparedRun, Refused> {
+        match self {
+            Self::Stream(run) => Ok(run),
+            Self::Path(_) => Err(Refused::NotAccepted("this service needs middleboxes".to_owned())),
+        }
+    }
+
+    /// The run over a session with middleboxes.
+    ///
+    /// # Errors
+    /// [`Refused::NotAccepted`] if the service cannot be used through middleboxes.
+    pub fn into_path(self) -> Result<PreparedPathRun, Refused> {
+        match self {
+            Self::Path(run) => Ok(run),
+            Self::Stream(_) => {
+                let text = "this service cannot be used through middleboxes";
+                Err(Refused::NotAccepted(text.to_owned()))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for PreparedPathRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PreparedPathRun")
     }
 }
 
@@ -128,39 +192,36 @@ pub trait Service: Send + Sync {
         &[]
     }
 
-    /// Checks the parameters of a requested session. Later links may add pairs that are missing, so only the present ones are
-    /// checked. The default is for services whose sessions need no pair: it is the check of [`Self::prepare`].
+    /// Checks the parameters of a requested session. Later links may add pairs that are missing, so
+    /// only the present ones are checked. The default is for services whose sessions need no pair:
+    /// it is the check of [`Self::prepare`].
     ///
     /// # Errors
     /// [`Refused`], with the parameter that is not allowed.
     fn check(&self, params: &Params) -> Result<(), Refused> {
-        self.prepare(params).map(drop)
+        self.prepare(params, Over::Stream).map(drop)
     }
 
-    /// Checks the parameters of all links together, and makes a run of them. The node calls it once for each start, before it
-    /// counts the start. It must not wait, and has no effect before [`PreparedRun::start`]. What only this machine decides,
-    /// such as a missing program, is not checked here, but fails the run.
+    /// Checks the parameters of all links together, with the rights of each middlebox on a path,
+    /// and makes a run of them. The node calls it once for each start, before it counts the start.
+    /// It must not wait, and has no effect before [`PreparedRun::start`]. What only this machine
+    /// decides, such as a missing program, is not checked here, but fails the run. A service that
+    /// cannot be used through middleboxes ignores `over`: the node refuses its run for a path.
     ///
     /// # Errors
-    /// [`Refused`], with the parameter that is not allowed or missing.
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused>;
+    /// [`Refused`], with the parameter that is not allowed or missing, or with the middlebox and
+    /// context.
+    fn prepare(&self, params: &Params, over: Over<'_>) -> Result<Prepared, Refused>;
 
-    /// The middleboxes that sessions of this service may lead through. The node refuses a path with any other before it does any
-    /// cryptography, and shows them to clients.
+    /// The middleboxes that sessions of this service may lead through. The node refuses a path with
+    /// any other before it does any cryptography, and shows them to clients.
     fn middleboxes(&self) -> Vec<AllowedMiddlebox> {
         Vec::new()
     }
 
-    /// As [`Self::prepare`], for a session over `path`: checks the rights of each middlebox, too.
-    ///
-    /// # Errors
-    /// [`Refused`], with the parameter, or the middlebox and context, that is not allowed.
-    fn prepare_path(&self, _params: &Params, _path: &Path) -> Result<PreparedPathRun, Refused> {
-        Err(Refused::NotAccepted("this service cannot be used through middleboxes".to_owned()))
-    }
-
-    /// What a session with these parameters is for, in a few words: the program, the target. The node truncates it and
-    /// writes it to the audit log, so it must not contain what is confidential to the client.
+    /// What a session with these parameters is for, in a few words: the program, the target. The
+    /// node truncates it and writes it to the audit log, so it must not contain what is
+    /// confidential to the client.
     fn summary(&self, _: &Params) -> Option<String> {
         None
     }
@@ -172,7 +233,8 @@ pub struct Invocation {
     pub session: SessionId,
     /// The identity that started it: the holder in the capability's last link.
     pub holder: Identity,
-    /// Further streams of this start, which either side may open. A service that drops this value refuses them.
+    /// Further streams of this start, which either side may open. A service that drops this value
+    /// refuses them.
     pub streams: Streams,
 }
 
@@ -185,7 +247,8 @@ pub struct AllowedMiddlebox {
     pub address: String,
     /// Sessions must lead through it.
     pub required: bool,
-    /// The most that it may be granted, in the words of the service: `request-head=r,response-head=rw`.
+    /// The most that it may be granted, in the words of the service:
+    /// `request-head=r,response-head=rw`.
     pub allow: String,
 }
 
@@ -260,7 +323,8 @@ impl From<ReceiveError> for ServiceError {
     }
 }
 
-/// How long a client may take to finish its side after the last message, before the stream is reset.
+/// How long a client may take to finish its side after the last message, before the stream is
+/// reset.
 pub const LINGER: Duration = Duration::from_secs(5);
 
 /// Sends [`Message::Exit`], and closes the stream as [`close`] does.
@@ -272,8 +336,9 @@ pub async fn exit(mut send: SendHalf, receive: ReceiveHalf, code: u8) -> Result<
     close(send, receive).await
 }
 
-/// Finishes this side after the last message, and waits up to [`LINGER`] until the client has finished its own: dropping
-/// the stream earlier would reset it, and a reset can overtake the last messages.
+/// Finishes this side after the last message, and waits up to [`LINGER`] until the client has
+/// finished its own: dropping the stream earlier would reset it, and a reset can overtake the last
+/// messages.
 ///
 /// # Errors
 /// [`StreamError`] if the stream or the connection ended first.
@@ -283,7 +348,8 @@ pub async fn close(mut send: SendHalf, mut receive: ReceiveHalf) -> Result<(), S
         let mut buffer = [0; 16 * 1024];
         while let Ok(Some(_)) = receive.read(&mut buffer).await {}
     };
-    // An error of the client after the last message does not matter: the session has run to its end.
+    // An error of the client after the last message does not matter: the session has run to its
+    // end.
     let _ = tokio::time::timeout(LINGER, rest).await;
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! The messages of a started session on its stream: a tag of one byte, then the payload. They carry what a program
-//! has: standard input towards the service, standard output and error towards the client, and an exit code at the end.
+//! The messages of a started session on its stream: a tag of one byte, then the payload. They carry
+//! what a program has: standard input towards the service, standard output and error towards the
+//! client, and an exit code at the end.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +35,8 @@ const FAILURE: u8 = 5;
 /// One message, borrowing its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Standard input towards the service, standard output towards the client; at most [`MAX_PAYLOAD`].
+    /// Standard input towards the service, standard output towards the client; at most
+    /// [`MAX_PAYLOAD`].
     Data(&'a [u8]),
     /// Standard error, towards the client; at most [`MAX_PAYLOAD`].
     Error(&'a [u8]),
@@ -44,7 +46,8 @@ pub enum Message<'a> {
     Exit(u8),
     /// The new size of the client's terminal.
     Window(Window),
-    /// Why the service failed, in one line. [`Message::Exit`] follows, as a rule with [`FAILURE_EXIT`].
+    /// Why the service failed, in one line. [`Message::Exit`] follows, as a rule with
+    /// [`FAILURE_EXIT`].
     Failure(&'a str),
 }
 
@@ -110,8 +113,8 @@ impl<'a> Message<'a> {
     }
 }
 
-/// A buffer for one [`Message::Data`] or [`Message::Error`]: the payload is read into its place behind the tag, and the
-/// message is sent from there without a copy.
+/// A buffer for one [`Message::Data`] or [`Message::Error`]: the payload is read into its place
+/// behind the tag, and the message is sent from there without a copy.
 pub struct Chunk(Box<[u8]>);
 
 impl Chunk {
@@ -160,8 +163,8 @@ impl MessageReader {
         Self { bytes, filled: 0, complete: false }
     }
 
-    /// The next message; `None` once the peer has finished. Cancel-safe: if the future is dropped, the received part
-    /// is kept, and the next call continues after it.
+    /// The next message; `None` once the peer has finished. Cancel-safe: if the future is dropped,
+    /// the received part is kept, and the next call continues after it.
     ///
     /// # Errors
     /// [`ReceiveError`] if the stream ended early, or the received bytes are not a valid message.
@@ -230,8 +233,8 @@ fn append(bytes: &mut Vec<u8>, tag: u8, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
-/// Refuses control characters, with which a peer could attack the client's terminal. `levada` escapes the other
-/// characters that are not printable.
+/// Refuses control characters, with which a peer could attack the client's terminal. `levada`
+/// escapes the other characters that are not printable.
 fn decode_failure(payload: &[u8]) -> Result<&str, StdioError> {
     let text = str::from_utf8(payload).map_err(|_| StdioError::Malformed)?;
     if text.len() > MAX_FAILURE || text.contains(char::is_control) {

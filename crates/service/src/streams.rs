@@ -1,5 +1,6 @@
-//! Further streams of a session, beside the one on which it was started. Either side opens them on the same connection;
-//! the first message of such a stream, `Attach`, names the start that it belongs to. They end with that start.
+//! Further streams of a session, beside the one on which it was started. Either side opens them on
+//! the same connection; the first message of such a stream, `Attach`, names the start that it
+//! belongs to. They end with that start.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -24,12 +25,14 @@ const FIRST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const QUEUE: usize = 64;
 /// How long a stream waits for a permit, at either side, before it is refused.
 pub const WAIT: Duration = Duration::from_secs(30);
-/// The receive window of a connection with further streams, in bytes: the window of other connections, and the initial
-/// window of each further stream, those in the queue included. Streams that are not read then leave credit to the others.
+/// The receive window of a connection with further streams, in bytes: the window of other
+/// connections, and the initial window of each further stream, those in the queue included. Streams
+/// that are not read then leave credit to the others.
 const BASE_WINDOW: u64 = 16 << 20;
 const WINDOW_PER_STREAM: u64 = 256 << 10;
 
-/// The further streams of one start of a session. Dropping it refuses later streams; accepted and opened ones stay open.
+/// The further streams of one start of a session. Dropping it refuses later streams; accepted and
+/// opened ones stay open.
 pub struct Streams {
     opener: Opener,
     incoming: UnboundedReceiver<Stream>,
@@ -41,7 +44,8 @@ pub struct Streams {
 #[derive(Clone)]
 pub struct Opener(Arc<Start>);
 
-/// Delivers streams that the peer has opened to [`Streams::accept`]. It does not keep the start alive.
+/// Delivers streams that the peer has opened to [`Streams::accept`]. It does not keep the start
+/// alive.
 #[derive(Clone)]
 pub struct IncomingSender {
     start: Weak<Start>,
@@ -81,13 +85,14 @@ pub fn supported(connection: &Connection) -> bool {
 }
 
 impl Streams {
-    /// The further streams of the start number `run` of `connection`: at most `limit` at a time, of both sides together.
+    /// The further streams of the start number `run` of `connection`: at most `limit` at a time, of
+    /// both sides together.
     pub fn new(connection: Connection, run: u64, limit: usize) -> (Self, IncomingSender) {
         Self::with_wait(Some(connection), run, limit, WAIT)
     }
 
-    /// At the client: as [`Self::new`], for a connection that has no other start, and on which the node opens no
-    /// other streams. A task accepts them until this value is dropped.
+    /// At the client: as [`Self::new`], for a connection that has no other start, and on which the
+    /// node opens no other streams. A task accepts them until this value is dropped.
     pub fn receiving(connection: Connection, run: u64, limit: usize) -> Self {
         let (mut streams, sender) = Self::new(connection.clone(), run, limit);
         streams.receiver = Some(tokio::spawn(receive_all(connection, run, sender)).abort_handle());
@@ -115,8 +120,8 @@ impl Streams {
         (Self { opener: Opener(start), incoming, receiver: None }, sender)
     }
 
-    /// The next stream that the peer has opened. Its first message, `Attach`, has been read. Never returns if there can
-    /// be none.
+    /// The next stream that the peer has opened. Its first message, `Attach`, has been read. Never
+    /// returns if there can be none.
     pub async fn accept(&mut self) -> Stream {
         match self.incoming.recv().await {
             Some(stream) => stream,
@@ -202,8 +207,9 @@ impl Start {
 }
 
 impl IncomingSender {
-    /// Delivers a stream that the peer has opened and whose first message, `Attach`, was read. Without a permit it waits
-    /// in the queue for up to [`WAIT`]; if the queue is full, or the time is over, it is reset with [`Reason::Busy`].
+    /// Delivers a stream that the peer has opened and whose first message, `Attach`, was read.
+    /// Without a permit it waits in the queue for up to [`WAIT`]; if the queue is full, or the time
+    /// is over, it is reset with [`Reason::Busy`].
     ///
     /// # Errors
     /// The reason with which it was reset.
@@ -227,7 +233,8 @@ impl IncomingSender {
         Err(refused)
     }
 
-    /// Waits for a permit; `_slot` is the stream's slot in the queue. The future does not keep the start alive.
+    /// Waits for a permit; `_slot` is the stream's slot in the queue. The future does not keep the
+    /// start alive.
     fn deliver_queued(
         self,
         mut stream: Stream,
@@ -259,8 +266,8 @@ impl IncomingSender {
     }
 }
 
-/// Accepts the streams that the peer opens, all of which must belong to the start number `run`, until the connection
-/// ends.
+/// Accepts the streams that the peer opens, all of which must belong to the start number `run`,
+/// until the connection ends.
 async fn receive_all(connection: Connection, run: u64, sender: IncomingSender) {
     // Streams whose first message has not arrived. The channel limits how many the peer has open.
     let mut unattached = JoinSet::new();

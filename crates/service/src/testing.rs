@@ -8,8 +8,8 @@ use levada_session::{ReceiveHalf, SendHalf, Stream, testing};
 
 use crate::stdio::{Message, MessageReader, Window};
 use crate::{
-    Context, Definition, DefinitionError, Invocation, Registry, RunFuture, Service, ServiceType,
-    Streams,
+    Context, Definition, DefinitionError, Invocation, Over, Registry, RunFuture, Service,
+    ServiceType, Streams,
 };
 
 /// The client's end of a session.
@@ -66,7 +66,12 @@ pub fn invocation() -> Invocation {
 
 /// Runs a session of `service` with these parameters, which it must accept.
 pub fn run(service: &dyn Service, pairs: &[(&str, &[u8])], stream: Stream) -> RunFuture {
-    service.prepare(&params(pairs)).unwrap().start(invocation(), stream)
+    service
+        .prepare(&params(pairs), Over::Stream)
+        .unwrap()
+        .into_stream()
+        .unwrap()
+        .start(invocation(), stream)
 }
 
 /// A node whose services cannot call other nodes.

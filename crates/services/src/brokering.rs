@@ -1,5 +1,5 @@
-//! Services between third parties: `capability` carries requests for capabilities to entities, `invoke` starts sessions for
-//! clients.
+//! Services between third parties: `capability` carries requests for capabilities to entities,
+//! `invoke` starts sessions for clients.
 
 pub(crate) mod capability;
 pub mod invoke;

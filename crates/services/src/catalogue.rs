@@ -1,7 +1,7 @@
 //! `catalogue`: descriptors and packages, for peers that have a right to them.
 //!
-//! One protocol serves the stream of a session, the control socket of a node, and a process that has opened the store
-//! itself. [`serve`] is its server, [`CatalogueClient`] its client.
+//! One protocol serves the stream of a session, the control socket of a node, and a process that
+//! has opened the store itself. [`serve`] is its server, [`CatalogueClient`] its client.
 
 mod admission;
 mod batch;
@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Context, Definition, DefinitionError, Invocation, PreparedRun, Refused, Service, ServiceError,
-    ServiceType, definition_options,
+    Context, Definition, DefinitionError, Invocation, Over, Prepared, Refused, Service,
+    ServiceError, ServiceType, definition_options,
 };
 use levada_session::Stream;
 use serde::Deserialize;
@@ -56,7 +56,8 @@ definition_options! {
     }
 }
 
-/// The type `catalogue`, which serves the node's store. Without a store no definition of this type is valid.
+/// The type `catalogue`, which serves the node's store. Without a store no definition of this type
+/// is valid.
 pub(crate) fn service_type(handle: Option<Arc<CatalogueHandle>>) -> ServiceType {
     ServiceType::new("catalogue", move |definition, context, options: Options| {
         Ok(Arc::new(Catalogue::new(definition, context, handle.clone(), options)?))
@@ -93,8 +94,8 @@ impl Catalogue {
         Ok(Self { handle, node: context.node, bound, max_package })
     }
 
-    /// The rights that the parameters of a session name; `None` if they name none. Each rule must be within the
-    /// configuration.
+    /// The rights that the parameters of a session name; `None` if they name none. Each rule must
+    /// be within the configuration.
     fn rules(&self, params: &Params) -> Result<Option<Rights>, Refused> {
         let mut rules = None;
         for (key, _) in params.iter() {
@@ -149,14 +150,14 @@ impl Service for Catalogue {
         &[(Params::ARGS, "rules: `read`, `write` or `yank`, and TYPE/NAME; `*` ends a name")]
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let named = self.rules(params)?;
         let bound = self.bound.clone();
         let handle = self.handle.clone();
         let node = self.node;
         let max_package = self.max_package;
         // This service uses one stream; further streams of the client are refused.
-        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream| async move {
+        Ok(Prepared::stream(move |Invocation { holder, .. }, stream| async move {
             let rights = match named {
                 Some(rights) => rights,
                 // The holder of the node's key could change the configuration anyway.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use levada_core::{Clock as Source, Params, SystemClock, UnixTime};
 use levada_service::stdio::Message;
 use levada_service::{
-    NoOptions, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit, fail,
+    NoOptions, Over, Prepared, Refused, Service, ServiceError, ServiceType, check_none, exit, fail,
 };
 use levada_session::Stream;
 use time::OffsetDateTime;
@@ -31,10 +31,10 @@ impl Service for Clock {
         "information"
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         check_none(params)?;
         let source = self.0.clone();
-        Ok(PreparedRun::new(move |_, stream| answer(source.now(), stream)))
+        Ok(Prepared::stream(move |_, stream| answer(source.now(), stream)))
     }
 }
 

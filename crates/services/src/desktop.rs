@@ -1,5 +1,5 @@
-//! Screens of this machine: `display` shows windows of programs that run elsewhere, `input` injects keyboard and
-//! pointer events. The only module that uses the X11 protocol.
+//! Screens of this machine: `display` shows windows of programs that run elsewhere, `input` injects
+//! keyboard and pointer events. The only module that uses the X11 protocol.
 
 pub(crate) mod display;
 pub mod input;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use levada_core::Params;
 use levada_service::stdio::{Message, StdioError, Tag};
 use levada_service::{
-    NoOptions, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit,
+    NoOptions, Over, Prepared, Refused, Service, ServiceError, ServiceType, check_none, exit,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
 
@@ -27,9 +27,9 @@ impl Service for Echo {
         "test"
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         check_none(params)?;
-        Ok(PreparedRun::new(|_, stream: Stream| async {
+        Ok(Prepared::stream(|_, stream: Stream| async {
             let (mut send, mut receive) = stream.split();
             echo(&mut send, &mut receive).await?;
             Ok(exit(send, receive, 0).await?)
@@ -69,7 +69,8 @@ async fn read(receive: &mut ReceiveHalf, part: &mut [u8]) -> Result<(usize, bool
     receive.read(part).await?.ok_or(ServiceError::Gone)
 }
 
-/// Receives the rest of a message other than data, which begins with `first`: true if it is [`Message::End`].
+/// Receives the rest of a message other than data, which begins with `first`: true if it is
+/// [`Message::End`].
 async fn is_end(
     receive: &mut ReceiveHalf,
     first: &[u8],

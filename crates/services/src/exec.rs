@@ -1,5 +1,5 @@
-//! `exec`: runs a command that the configuration allows, and carries its standard input, output and error, its terminal
-//! and its exit code. `shell`: the same for the login shell of the node's user.
+//! `exec`: runs a command that the configuration allows, and carries its standard input, output and
+//! error, its terminal and its exit code. `shell`: the same for the login shell of the node's user.
 
 mod options;
 mod policy;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use levada_core::Params;
 use levada_service::{
-    Definition, DefinitionError, NoOptions, PreparedRun, Refused, Service, ServiceError,
+    Definition, DefinitionError, NoOptions, Over, Prepared, Refused, Service, ServiceError,
     ServiceType, fail,
 };
 use levada_session::Stream;
@@ -82,10 +82,10 @@ impl Service for Exec {
         self.0.check(params)
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let policy = self.0.clone();
         let request = self.0.request(params)?;
-        Ok(PreparedRun::new(move |_, stream| execute(policy, request, stream)))
+        Ok(Prepared::stream(move |_, stream| execute(policy, request, stream)))
     }
 
     /// The program, without its arguments, which may be confidential.

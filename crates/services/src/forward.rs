@@ -1,5 +1,6 @@
-//! `forward`: carries TCP connections, UDP flows and connections of Unix sockets over one session, each on its own stream.
-//! Either the client accepts them and the node connects, or the node accepts them and the client connects.
+//! `forward`: carries TCP connections, UDP flows and connections of Unix sockets over one session,
+//! each on its own stream. Either the client accepts them and the node connects, or the node
+//! accepts them and the client connects.
 
 mod address;
 pub mod client;
@@ -18,7 +19,7 @@ mod udp;
 use std::sync::Arc;
 
 use levada_core::Params;
-use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError, ServiceType};
+use levada_service::{Invocation, Over, Prepared, Refused, Service, ServiceError, ServiceType};
 use levada_session::Stream;
 use tokio::sync::Semaphore;
 
@@ -87,10 +88,10 @@ impl Service for Forward {
         self.policy.check(params)
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let shared = self.shared.clone();
         let scope = self.policy.scope(params)?;
-        Ok(PreparedRun::new(move |invocation, stream| forward(shared, scope, invocation, stream)))
+        Ok(Prepared::stream(move |invocation, stream| forward(shared, scope, invocation, stream)))
     }
 
     /// The addresses.

@@ -1,5 +1,6 @@
-//! `http`: carries HTTP to an origin behind a node, over an ordinary session or over one with middleboxes. There the parts of requests and
-//! responses travel in contexts, so that each middlebox sees what it may see, and nothing else. Where a body ends is said by the session, and
+//! `http`: carries HTTP to an origin behind a node, over an ordinary session or over one with
+//! middleboxes. There the parts of requests and responses travel in contexts, so that each
+//! middlebox sees what it may see, and nothing else. Where a body ends is said by the session, and
 //! never by a field.
 
 mod allowance;

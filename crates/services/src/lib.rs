@@ -1,11 +1,12 @@
-//! The built-in services, one module each. [`registry`] lists their types for a node. `crates/cli/tests/layering.rs`
-//! lists which module may import which.
+//! The built-in services, one module each. [`registry`] lists their types for a node.
+//! `crates/cli/tests/layering.rs` lists which module may import which.
 
 #![forbid(unsafe_code)]
 
 pub mod brokering;
 pub mod catalogue;
 mod clock;
+#[cfg(feature = "desktop")]
 pub mod desktop;
 mod echo;
 pub mod exec;

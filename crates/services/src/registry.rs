@@ -5,23 +5,26 @@ use std::sync::Arc;
 use levada_service::Registry;
 
 use crate::catalogue::CatalogueHandle;
-use crate::{brokering, catalogue, clock, desktop, echo, exec, forward, http};
+use crate::{brokering, catalogue, clock, echo, exec, forward, http};
 
-/// All types in alphabetical order. Services of type `catalogue` use `catalogue`; without it they cannot be built.
+/// All types in alphabetical order. Services of type `catalogue` use `catalogue`; without it they
+/// cannot be built.
 pub fn registry(catalogue: Option<Arc<CatalogueHandle>>) -> Registry {
-    Registry::new(vec![
+    Registry::new(Vec::from([
         brokering::capability::service_type(),
         catalogue::service_type(catalogue),
         clock::service_type(),
-        desktop::display::service_type(),
+        #[cfg(feature = "desktop")]
+        crate::desktop::display::service_type(),
         echo::service_type(),
         exec::exec_type(),
         forward::service_type(),
         http::service_type(),
-        desktop::input::service::service_type(),
+        #[cfg(feature = "desktop")]
+        crate::desktop::input::service::service_type(),
         brokering::invoke::service_type(),
         exec::shell_type(),
-    ])
+    ]))
 }
 
 #[cfg(test)]

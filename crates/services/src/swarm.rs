@@ -1,4 +1,5 @@
-//! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers it to the bearers of its tickets only.
+//! The swarm: sessions of peers with the shares of a node. It has no service type: the node offers
+//! it to the bearers of its tickets only.
 
 mod join;
 pub mod peer_network;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use levada_core::wire::Granted;
 use levada_core::{Identity, Params};
-use levada_service::{Invocation, PreparedRun, Refused, Service, ServiceError};
+use levada_service::{Invocation, Over, Prepared, Refused, Service, ServiceError};
 use levada_session::Stream;
 use levada_swarm::content::Source;
 use levada_swarm::driver::{Link, Share, ShareOptions};
@@ -27,7 +28,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Gives identities capabilities for shares, without a ticket.
 pub trait Admission: Send + Sync {
-    /// A capability of `holder` for the share with this root, which expires soon. It waits for the disk.
+    /// A capability of `holder` for the share with this root, which expires soon. It waits for the
+    /// disk.
     ///
     /// # Errors
     /// The problem in one line.
@@ -57,21 +59,22 @@ impl Running {
 }
 
 impl Shares {
-    /// No shares yet; `peers` may be served at a time, of all shares together. An identity counts once in each
-    /// share.
+    /// No shares yet; `peers` may be served at a time, of all shares together. An identity counts
+    /// once in each share.
     pub fn new(peers: usize) -> Self {
         Self { running: Mutex::default(), slots: PeerSlots::new(peers) }
     }
 
-    /// Serves `source` as the share with this number, unless it is served already. It needs a runtime.
+    /// Serves `source` as the share with this number, unless it is served already. It needs a
+    /// runtime.
     pub fn start(&self, number: i64, source: Source, options: ShareOptions) {
         self.lock()
             .entry(ShareKey::Number(number))
             .or_insert_with(|| Running::Lasting(Arc::new(Share::start(Arc::new(source), options))));
     }
 
-    /// Serves `source` until no session and no holder of the result uses it, unless it is served in this way already. It needs a
-    /// runtime.
+    /// Serves `source` until no session and no holder of the result uses it, unless it is served in
+    /// this way already. It needs a runtime.
     pub fn start_while_used(&self, source: Source, options: ShareOptions) -> Arc<Share> {
         let key = ShareKey::Root(source.id().root);
         let mut running = self.lock();
@@ -103,7 +106,8 @@ impl Shares {
         self.lock().get(&key).and_then(Running::share)
     }
 
-    /// The share that a session of an earlier version names by its root: a package, or the oldest share of this content.
+    /// The share that a session of an earlier version names by its root: a package, or the oldest
+    /// share of this content.
     fn by_root(&self, root: [u8; 32]) -> Option<(ShareKey, Arc<Share>)> {
         let running = self.lock();
         let package = running.get_key_value(&ShareKey::Root(root));
@@ -118,7 +122,8 @@ impl Shares {
     }
 }
 
-/// The service of a node's shares. The parameter [`Params::SHARE`] of a session names the share; without it, [`Params::ROOT`] does.
+/// The service of a node's shares. The parameter [`Params::SHARE`] of a session names the share;
+/// without it, [`Params::ROOT`] does.
 pub struct Swarm(pub Arc<Shares>);
 
 impl Service for Swarm {
@@ -133,7 +138,7 @@ impl Service for Swarm {
         ]
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let known = |key: &str| matches!(key, Params::FRAMING | Params::ROOT | Params::SHARE);
         if let Some((key, _)) = params.iter().find(|(key, _)| !known(key)) {
             return Err(Refused::Unknown(key.to_owned()));
@@ -160,7 +165,7 @@ impl Service for Swarm {
         if slots.are_taken() {
             return Err(full());
         }
-        Ok(PreparedRun::new(move |invocation, stream| async move {
+        Ok(Prepared::stream(move |invocation, stream| async move {
             let _slot = slots.enter(key, invocation.holder).ok_or_else(full)?;
             serve(&share, invocation, stream).await
         }))
@@ -176,7 +181,8 @@ fn full() -> Refused {
     Refused::NotAccepted("the node serves as many peers as it allows; try again later".into())
 }
 
-/// Serves one peer: the stream of the session is for control messages, and the peer opens one for chunks.
+/// Serves one peer: the stream of the session is for control messages, and the peer opens one for
+/// chunks.
 async fn serve(share: &Share, invocation: Invocation, control: Stream) -> Result<(), ServiceError> {
     let Invocation { holder, mut streams, .. } = invocation;
     let data = timeout(OPEN_TIMEOUT, streams.accept()).await.map_err(|_| ServiceError::Gone)?;
@@ -220,7 +226,7 @@ mod tests {
             if let Some(number) = number {
                 params.add(Params::SHARE, number.to_be_bytes().to_vec()).unwrap();
             }
-            swarm.prepare(&params).map(drop)
+            swarm.prepare(&params, Over::Stream).map(drop)
         };
         for (root, number) in [(same, None), (same, Some(2)), (same, Some(3)), (other, Some(1))] {
             assert!(prepare(root, number).is_ok(), "{number:?}");

@@ -1,8 +1,10 @@
-//! A bound on the memory of all connections whose peers have not proved a right, shared fairly among their sources.
+//! A bound on the memory of all connections whose peers have not proved a right, shared fairly
+//! among their sources.
 //!
-//! The driver does not read from a connection whose source has used up its share, until memory is freed: the bytes wait
-//! in the kernel, and then at the peer, and cost no processor time. A connection that waits too long is closed. If all
-//! connections together exceed the bound, the largest connection of the largest source is closed at once.
+//! The driver does not read from a connection whose source has used up its share, until memory is
+//! freed: the bytes wait in the kernel, and then at the peer, and cost no processor time. A
+//! connection that waits too long is closed. If all connections together exceed the bound, the
+//! largest connection of the largest source is closed at once.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,9 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// The fixed memory of a connection, in bytes, in addition to what it reports: state of TLS, tasks, tables.
+/// The fixed memory of a connection, in bytes, in addition to what it reports: state of TLS, tasks,
+/// tables.
 const CONNECTION_OVERHEAD: usize = 8 << 10;
-/// What every connection may hold, in bytes, whatever its source holds: enough for a usual operation.
+/// What every connection may hold, in bytes, whatever its source holds: enough for a usual
+/// operation.
 const MIN_PER_CONNECTION: usize = 64 << 10;
 /// The bound divided by this is shared among sources; the rest serves [`MIN_PER_CONNECTION`].
 const SHARED_DIVISOR: usize = 2;
@@ -62,8 +66,8 @@ pub struct Account {
 }
 
 impl Budget {
-    /// A budget of `limit` bytes. A connection that is evicted, or has waited for memory for `wait_timeout` in total, is
-    /// closed with `code`.
+    /// A budget of `limit` bytes. A connection that is evicted, or has waited for memory for
+    /// `wait_timeout` in total, is closed with `code`.
     pub fn new(limit: usize, wait_timeout: Duration, code: u64) -> Arc<Self> {
         Arc::new(Self {
             limit,
@@ -118,8 +122,8 @@ impl Budget {
 }
 
 impl Account {
-    /// Sets what the connection holds to `bytes`, without its fixed memory; returns whether it may read more. The caller must
-    /// not hold the lock of any connection.
+    /// Sets what the connection holds to `bytes`, without its fixed memory; returns whether it may
+    /// read more. The caller must not hold the lock of any connection.
     pub fn update(&self, bytes: usize) -> bool {
         let bytes = bytes + CONNECTION_OVERHEAD;
         let mut table = self.budget.lock();

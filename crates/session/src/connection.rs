@@ -17,7 +17,8 @@ use crate::{Budget, SessionError, Stream};
 
 /// Time limit for a peer's first whole record.
 const FIRST_RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The initial capacity for the first record, in bytes: more than the first flight of a conforming client.
+/// The initial capacity for the first record, in bytes: more than the first flight of a conforming
+/// client.
 const FIRST_FLIGHT: usize = 2048;
 /// Type, version and length (RFC 8446 section 5.1), and the most bytes behind them (5.2).
 const RECORD_HEADER: usize = 5;
@@ -32,12 +33,12 @@ pub struct Connection {
     resumed: bool,
 }
 
-/// Connects over `transport` to the peer with the key `expected`. `None` accepts any peer, and is only for
-/// temporary identities, because any server learns the client's key.
+/// Connects over `transport` to the peer with the key `expected`. `None` accepts any peer, and is
+/// only for temporary identities, because any server learns the client's key.
 ///
 /// # Errors
-/// [`SessionError::WrongPeer`] before this identity is sent; otherwise the failure of the transport or the handshake.
-/// The channel sets the time limits of the handshake.
+/// [`SessionError::WrongPeer`] before this identity is sent; otherwise the failure of the transport
+/// or the handshake. The channel sets the time limits of the handshake.
 pub async fn connect(
     transport: Box<dyn Transport>,
     config: &ClientConfig,
@@ -48,11 +49,12 @@ pub async fn connect(
     establish(transport, channel, Vec::new(), None).await
 }
 
-/// Accepts a connection over `transport`. Any identity may finish the handshake; the caller authorises it, on
-/// resumed connections as on full ones.
+/// Accepts a connection over `transport`. Any identity may finish the handshake; the caller
+/// authorises it, on resumed connections as on full ones.
 ///
 /// # Errors
-/// The failure of the transport or the handshake; the peer gets an alert or a CLOSE if the protocol allows it.
+/// The failure of the transport or the handshake; the peer gets an alert or a CLOSE if the protocol
+/// allows it.
 pub async fn accept(
     transport: Box<dyn Transport>,
     config: &ServerConfig,
@@ -79,8 +81,8 @@ pub struct IncomingParts {
     pub budget: Option<(Arc<Budget>, IpAddr)>,
 }
 
-/// Waits for a peer's first record, which holds the whole first flight of a conforming client. Until then
-/// a peer costs its socket and a small buffer, and no cryptography.
+/// Waits for a peer's first record, which holds the whole first flight of a conforming client.
+/// Until then a peer costs its socket and a small buffer, and no cryptography.
 ///
 /// # Errors
 /// The failure of the transport; [`levada_channel::Error::HandshakeTimeout`] after 5 s.
@@ -111,8 +113,8 @@ async fn read_record(transport: &mut dyn Transport) -> Result<Vec<u8>, SessionEr
 }
 
 impl Incoming {
-    /// Counts the connection's memory against `budget`, under `source`, and grants only the protocol's initial credit, until
-    /// [`Connection::raise_credit`].
+    /// Counts the connection's memory against `budget`, under `source`, and grants only the
+    /// protocol's initial credit, until [`Connection::raise_credit`].
     pub fn bounded(self, budget: &Arc<Budget>, source: IpAddr) -> Self {
         Self { budget: Some((budget.clone(), source)), ..self }
     }
@@ -145,7 +147,8 @@ impl Incoming {
     }
 }
 
-/// `received` are bytes of the transport that were read before. If the future is dropped, so is the transport.
+/// `received` are bytes of the transport that were read before. If the future is dropped, so is the
+/// transport.
 async fn establish(
     transport: Box<dyn Transport>,
     channel: Channel,
@@ -156,8 +159,8 @@ async fn establish(
     let account = budget.map(|(budget, source)| budget.register(source, &shared));
     let handle = Arc::new(Handle::new(shared.clone()));
     let mut driver = Driver::new(shared.clone(), transport, received, account);
-    // In the caller's task: as a task of its own, the driver would have to wake the caller, and would have sent the last
-    // flight before the caller's first message.
+    // In the caller's task: as a task of its own, the driver would have to wake the caller, and
+    // would have sent the last flight before the caller's first message.
     poll_fn(|cx| driver.poll_handshake(cx)).await;
     tokio::spawn(driver);
     let state = shared.lock();
@@ -196,16 +199,16 @@ impl Connection {
         self.handle.shared().lock().channel.version()
     }
 
-    /// Raises the receive window of the connection to at least `bytes`, so that unread streams leave credit to the
-    /// others. A smaller value than the present one changes nothing.
+    /// Raises the receive window of the connection to at least `bytes`, so that unread streams
+    /// leave credit to the others. A smaller value than the present one changes nothing.
     pub fn raise_receive_window(&self, bytes: u64) {
         let mut state = self.handle.shared().lock();
         state.channel.raise_receive_window(bytes);
         state.request_transmit();
     }
 
-    /// Lifts the limits on a peer that has proved a right: grants the full credit, and removes the connection from its
-    /// [`Budget`]. Repeating it does nothing.
+    /// Lifts the limits on a peer that has proved a right: grants the full credit, and removes the
+    /// connection from its [`Budget`]. Repeating it does nothing.
     pub fn raise_credit(&self) {
         let mut state = self.handle.shared().lock();
         state.accounted = false;
@@ -213,7 +216,8 @@ impl Connection {
         state.wake_driver();
     }
 
-    /// Whether the connection's memory counts against a [`Budget`], because the peer has not proved a right.
+    /// Whether the connection's memory counts against a [`Budget`], because the peer has not proved
+    /// a right.
     pub fn is_bounded(&self) -> bool {
         self.handle.shared().lock().accounted
     }
@@ -250,8 +254,8 @@ impl Connection {
         opened.await
     }
 
-    /// Closes the connection: sends accepted data first, then `code` and `reason` (one line of text for users),
-    /// then close_notify.
+    /// Closes the connection: sends accepted data first, then `code` and `reason` (one line of text
+    /// for users), then close_notify.
     pub fn close(&self, code: u64, reason: &str) {
         let mut state = self.handle.shared().lock();
         state.channel.close(code, reason);
@@ -259,8 +263,8 @@ impl Connection {
         state.wake_driver();
     }
 
-    /// Waits until the transport has accepted the last byte of the connection. A process waits for this after
-    /// [`Self::close`], before it exits.
+    /// Waits until the transport has accepted the last byte of the connection. A process waits for
+    /// this after [`Self::close`], before it exits.
     pub async fn flushed(&self) {
         self.handle.shared().wait_for(|state| state.flushed.then_some(())).await;
     }

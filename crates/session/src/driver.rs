@@ -27,8 +27,8 @@ use crate::timer::Timer;
 const FIRST_READ: usize = 18 * 1024;
 /// The most rounds in one poll before the driver yields.
 const ROUNDS: usize = 16;
-/// The driver yields after reading this many bytes in one poll, so that stream readers run while the data is in the
-/// processor's cache, and unread data stays small.
+/// The driver yields after reading this many bytes in one poll, so that stream readers run while
+/// the data is in the processor's cache, and unread data stays small.
 const READ_BUDGET: usize = 128 * 1024;
 /// The same for a peer that has not proved a right, which other connections go before.
 const READ_BUDGET_ACCOUNTED: usize = FIRST_READ;
@@ -62,7 +62,8 @@ enum Progress {
 }
 
 impl Driver {
-    /// `input` are bytes that were read from the transport before. The memory of the connection is reported to `account`.
+    /// `input` are bytes that were read from the transport before. The memory of the connection is
+    /// reported to `account`.
     pub(crate) fn new(
         shared: Arc<Shared>,
         mut transport: Box<dyn Transport>,
@@ -93,8 +94,9 @@ impl Driver {
         driver
     }
 
-    /// Performs the handshake; ready once it is complete or has failed. The driver must go on as a task, which sends what
-    /// is left: the last flight together with the first messages, or the reason of the failure.
+    /// Performs the handshake; ready once it is complete or has failed. The driver must go on as a
+    /// task, which sends what is left: the last flight together with the first messages, or the
+    /// reason of the failure.
     pub(crate) fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_rounds(cx, true)
     }
@@ -126,7 +128,8 @@ impl Driver {
         }
         let rounds = [self.poll_output(cx), self.poll_input(cx), self.poll_timer(cx)];
         if rounds.iter().all(|progress| *progress == Progress::Waiting) {
-            // The waker was registered before the rounds, so a change since then has woken the task.
+            // The waker was registered before the rounds, so a change since then has woken the
+            // task.
             return ControlFlow::Break(Poll::Pending);
         }
         ControlFlow::Continue(())

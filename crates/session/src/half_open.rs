@@ -1,5 +1,5 @@
-//! Unfinished handshakes of a listener. Their number is bounded: beyond it, the source that has most of them
-//! loses its oldest one.
+//! Unfinished handshakes of a listener. Their number is bounded: beyond it, the source that has
+//! most of them loses its oldest one.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-/// The time for which a handshake is not evicted for a new connection, which meanwhile waits in the kernel's
-/// accept queue and costs almost nothing. After a failed accept, one is evicted at once.
+/// The time for which a handshake is not evicted for a new connection, which meanwhile waits in the
+/// kernel's accept queue and costs almost nothing. After a failed accept, one is evicted at once.
 const MIN_TIME: Duration = Duration::from_millis(50);
 
 /// The unfinished handshakes. Clones share them.
@@ -46,10 +46,11 @@ struct Handshake {
 type Rank = (usize, bool, Reverse<u64>, IpAddr);
 
 impl Source {
-    /// The handshake to evict: the oldest without a complete first record, unless it has only begun, or else the
-    /// oldest with one. A legitimate client sends its first record at once and finishes soon, so an old handshake
-    /// is more likely an attack than a new one. A new one without a record must not protect old ones with one: the
-    /// listener would wait for it, and accept one connection in 50 ms.
+    /// The handshake to evict: the oldest without a complete first record, unless it has only
+    /// begun, or else the oldest with one. A legitimate client sends its first record at once and
+    /// finishes soon, so an old handshake is more likely an attack than a new one. A new one
+    /// without a record must not protect old ones with one: the listener would wait for it, and
+    /// accept one connection in 50 ms.
     fn candidate(&self) -> Option<(u64, &Handshake)> {
         let silent = self.silent.first_key_value();
         let is_old = silent.is_some_and(|(_, handshake)| handshake.since.elapsed() >= MIN_TIME);
@@ -108,7 +109,8 @@ impl Table {
 }
 
 impl HalfOpen {
-    /// Evicts a handshake if there are `limit`, once it is older than 50 ms. Returns true if it did.
+    /// Evicts a handshake if there are `limit`, once it is older than 50 ms. Returns true if it
+    /// did.
     pub async fn make_room(&self, limit: usize) -> bool {
         loop {
             let left = {
@@ -129,7 +131,8 @@ impl HalfOpen {
         }
     }
 
-    /// Registers a handshake until the first result is dropped. The second one resolves when it is evicted.
+    /// Registers a handshake until the first result is dropped. The second one resolves when it is
+    /// evicted.
     pub fn enter(&self, source: IpAddr) -> (HalfOpenEntry, Evicted) {
         let (evict, evicted) = oneshot::channel();
         let mut table = self.lock();
@@ -240,8 +243,8 @@ mod tests {
             half_open.evict();
             evicted(&mut waits).pop()
         });
-        // Source 2 has most, and its handshake with a record goes before those that have only begun. Then 2 and
-        // 3 have two each, and at the end each has one: the oldest goes.
+        // Source 2 has most, and its handshake with a record goes before those that have only
+        // begun. Then 2 and 3 have two each, and at the end each has one: the oldest goes.
         assert_eq!(order.take(6).collect::<Vec<_>>(), [1, 2, 3, 0, 4, 5]);
         assert_eq!(half_open.count(), 0);
     }

@@ -1,5 +1,6 @@
-//! Drives a channel over a transport with tokio: a thin layer between bytes and time on one side and
-//! `async` streams on the other. Each connection has one task that moves bytes; its handles share the state.
+//! Drives a channel over a transport with tokio: a thin layer between bytes and time on one side
+//! and `async` streams on the other. Each connection has one task that moves bytes; its handles
+//! share the state.
 
 mod budget;
 mod connection;

@@ -27,8 +27,8 @@ impl Memory {
         self.account.update(bytes);
     }
 
-    /// Reports what the session holds; returns whether it may read more. If not, the driver reads later, or the budget closes the session.
-    /// The caller must not hold the lock of any session.
+    /// Reports what the session holds; returns whether it may read more. If not, the driver reads
+    /// later, or the budget closes the session. The caller must not hold the lock of any session.
     pub fn may_read(&mut self, bytes: usize, session: &dyn Accounted) -> bool {
         let now = now();
         if let Some(since) = self.blocked_since.take() {

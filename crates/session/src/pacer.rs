@@ -1,25 +1,26 @@
 //! The pacing rate of the transport while an interactive stream is open.
 //!
-//! Congestion control probes for more bandwidth than the network has: bbr sends a quarter more in one of eight round
-//! trips. The excess waits in a queue in front of interactive data, for 10 ms at a round trip of 40 ms. Just below the
-//! transport's rate there is no queue.
+//! Congestion control probes for more bandwidth than the network has: bbr sends a quarter more in
+//! one of eight round trips. The excess waits in a queue in front of interactive data, for 10 ms at
+//! a round trip of 40 ms. Just below the transport's rate there is no queue.
 
 use std::time::{Duration, Instant};
 
-/// The pacing rate, in percent of the measured rate. The difference exceeds the error of the measurement, which
-/// bytes left in buffers cause.
+/// The pacing rate, in percent of the measured rate. The difference exceeds the error of the
+/// measurement, which bytes left in buffers cause.
 const PACE_PERCENT: u64 = 97;
 /// How many samples of a full transport are measured…
 const MEASURED_SAMPLES: u8 = 10;
 /// …after this many, in which buffers still fill or drain.
 const SETTLING_SAMPLES: u8 = 3;
-/// The rate is measured again after this time, unpaced, because it may have changed. A transport that became faster is
-/// used in full only then.
+/// The rate is measured again after this time, unpaced, because it may have changed. A transport
+/// that became faster is used in full only then.
 const REMEASURE_AFTER: Duration = Duration::from_secs(60);
-/// No pacing above this rate, in bytes per second: such a transport drains its queues fast, and the timers of pacing
-/// would cost more than they gain. One gigabit per second is below.
+/// No pacing above this rate, in bytes per second: such a transport drains its queues fast, and the
+/// timers of pacing would cost more than they gain. One gigabit per second is below.
 const MAX_PACED_RATE: u64 = 150_000_000;
-/// The rate is measured again after this many samples in a row below nine tenths of the pacing rate.
+/// The rate is measured again after this many samples in a row below nine tenths of the pacing
+/// rate.
 const SLOW_SAMPLES: u8 = 3;
 
 /// Measures the transport's rate from time to time, and computes the pacing rate from it.
@@ -64,13 +65,15 @@ impl Pacer {
         }
     }
 
-    /// Whether congestion control has to look for the rate: it is not paced, or it fell while it was. A control that only reacts to loss
-    /// would let it fall again, if the network loses packets by itself.
+    /// Whether congestion control has to look for the rate: it is not paced, or it fell while it
+    /// was. A control that only reacts to loss would let it fall again, if the network loses
+    /// packets by itself.
     pub(crate) fn probes(&self) -> bool {
         self.fell || self.pace().is_none()
     }
 
-    /// The pacing rate in bytes per second; `None` while the rate is measured, or if it is too high for pacing.
+    /// The pacing rate in bytes per second; `None` while the rate is measured, or if it is too high
+    /// for pacing.
     pub(crate) fn pace(&self) -> Option<u64> {
         self.paced.map(|(pace, _)| pace).filter(|pace| *pace <= MAX_PACED_RATE)
     }

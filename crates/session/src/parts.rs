@@ -1,6 +1,7 @@
 //! Parts of a driver: what moves bytes and time between a transport and a protocol without I/O.
 //!
-//! The drivers of sessions with middleboxes are built from them. Everything else uses [`crate::Connection`].
+//! The drivers of sessions with middleboxes are built from them. Everything else uses
+//! [`crate::Connection`].
 
 pub use crate::budget::{Account, Accounted};
 pub use crate::memory::Memory;

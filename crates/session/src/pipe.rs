@@ -120,7 +120,8 @@ impl Pipe {
         Pin::new(&mut self.transport).poll_shutdown(cx)
     }
 
-    /// Reads and discards until the other side has ended. Closing a socket with unread input would discard what was sent.
+    /// Reads and discards until the other side has ended. Closing a socket with unread input would
+    /// discard what was sent.
     pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended {
             self.filled = 0;

@@ -6,13 +6,15 @@ use levada_transport::Transport;
 
 use crate::pacer::Pacer;
 
-/// The limit on unsent bytes while an interactive stream is open, in microseconds of the transport's rate…
+/// The limit on unsent bytes while an interactive stream is open, in microseconds of the
+/// transport's rate…
 const UNSENT_MICROS: u64 = 2_000;
 /// …but at least this many bytes.
 const UNSENT_FLOOR: u64 = 16 * 1024;
-/// The limit until the transport's rate is known, in microseconds of the rate at which it sends now. At the start, congestion control raises its rate
-/// two- or threefold each round trip until that no longer helps. A sender that always runs out of data keeps it in that
-/// phase, with bbr forever, which causes queues and losses in the network.
+/// The limit until the transport's rate is known, in microseconds of the rate at which it sends
+/// now. At the start, congestion control raises its rate two- or threefold each round trip until
+/// that no longer helps. A sender that always runs out of data keeps it in that phase, with bbr
+/// forever, which causes queues and losses in the network.
 const STARTUP_MICROS: u64 = 32_000;
 /// The limit if the transport does not know at which rate it sends now.
 const STARTUP_UNSENT: u64 = 256 * 1024;
@@ -42,7 +44,8 @@ pub(crate) enum Uplink {
 pub(crate) struct Rate {
     since: Instant,
     bytes: u64,
-    /// The bytes of all samples. Below [`UNSENT_FLOOR`] no limit is needed, and a short connection does without the calls.
+    /// The bytes of all samples. Below [`UNSENT_FLOOR`] no limit is needed, and a short connection
+    /// does without the calls.
     total: u64,
     bytes_per_second: u64,
     /// The transport was full during this sample, so the sample measures its capacity.
@@ -111,7 +114,8 @@ impl Rate {
         }
     }
 
-    /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter, or the pacing rate at all.
+    /// Sets the transport's limits if the limit on unsent bytes has changed by more than a quarter,
+    /// or the pacing rate at all.
     pub(crate) fn limit_unsent(&mut self, transport: &mut dyn Transport, uplink: Uplink) {
         let sending = match self.follows_transport(uplink) {
             true => self.sending_rate(transport),

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::pin::pin;
 use std::task::{Context, Poll};
 
-/// Calls `round` up to `most` times, and then yields to other tasks. A round that has moved something continues; any other
-/// breaks with the result of this poll.
+/// Calls `round` up to `most` times, and then yields to other tasks. A round that has moved
+/// something continues; any other breaks with the result of this poll.
 pub fn poll_rounds<T>(
     cx: &mut Context<'_>,
     most: usize,

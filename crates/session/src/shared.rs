@@ -20,7 +20,8 @@ pub(crate) struct State {
     /// Set once, when the connection ends; every operation returns it from then on.
     pub(crate) ended: Option<SessionError>,
     pub(crate) connected: bool,
-    /// Whether the connection's memory counts against a budget, because the peer has not proved a right.
+    /// Whether the connection's memory counts against a budget, because the peer has not proved a
+    /// right.
     pub(crate) accounted: bool,
     /// The transport has accepted the last byte of the connection.
     pub(crate) flushed: bool,
@@ -60,8 +61,8 @@ impl Shared {
         })))
     }
 
-    /// Waits until `condition` returns a value. It is evaluated again after each new stream, when the last byte is sent, and at the
-    /// end of the connection.
+    /// Waits until `condition` returns a value. It is evaluated again after each new stream, when
+    /// the last byte is sent, and at the end of the connection.
     pub(crate) async fn wait_for<T>(
         &self,
         mut condition: impl FnMut(&mut State) -> Option<T>,
@@ -77,8 +78,8 @@ impl Shared {
         .await
     }
 
-    /// Ignores poisoning: a panic in another thread must not end the node, and the state is consistent enough to be
-    /// closed.
+    /// Ignores poisoning: a panic in another thread must not end the node, and the state is
+    /// consistent enough to be closed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -38,8 +38,9 @@ impl Stream {
         Self { send: SendHalf::new(core.clone()), receive: ReceiveHalf::new(core) }
     }
 
-    /// Says that other connections of this process send as much over the same uplink as the connection of this stream. While that has an
-    /// interactive stream, few bytes wait in the transport, and its rate, which changes as the others come and go, is not paced.
+    /// Says that other connections of this process send as much over the same uplink as the
+    /// connection of this stream. While that has an interactive stream, few bytes wait in the
+    /// transport, and its rate, which changes as the others come and go, is not paced.
     pub fn share_uplink(&self) {
         self.send.share_uplink();
     }
@@ -106,8 +107,8 @@ impl Stream {
         self.send.closed()
     }
 
-    /// Stores `value` until both halves of the stream are dropped, and drops it then: a permit of a limit, for example.
-    /// A stream stores one value; returns whether it took this one.
+    /// Stores `value` until both halves of the stream are dropped, and drops it then: a permit of a
+    /// limit, for example. A stream stores one value; returns whether it took this one.
     pub fn keep(&self, value: impl Any + Send + Sync) -> bool {
         self.send.core.kept.set(Box::new(value)).is_ok()
     }

@@ -22,7 +22,8 @@ pub enum TestingError {
     Channel(#[from] levada_channel::Error),
 }
 
-/// A client's and a server's end of one connection over memory. Both know the version of the protocol.
+/// A client's and a server's end of one connection over memory. Both know the version of the
+/// protocol.
 ///
 /// # Errors
 /// [`TestingError`] if the handshake fails.
@@ -45,8 +46,8 @@ pub async fn connections(options: Options) -> Result<(Connection, Connection), T
     Ok((client, server))
 }
 
-/// The two ends of one interactive stream; the connection ends when both are dropped. A first message
-/// was exchanged.
+/// The two ends of one interactive stream; the connection ends when both are dropped. A first
+/// message was exchanged.
 ///
 /// # Errors
 /// [`TestingError`] if the handshake or the first message fails.

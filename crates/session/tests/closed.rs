@@ -9,8 +9,8 @@ use levada_session::testing::{connections, pair};
 use levada_session::{Class, Connection, Options, SessionError, Stream, StreamError};
 use tokio::time::{sleep, timeout};
 
-/// Waits for `future` to be woken, and fails the test instead of hanging. `timeout` would poll it once more at the end,
-/// and so hide a lost wake-up.
+/// Waits for `future` to be woken, and fails the test instead of hanging. `timeout` would poll it
+/// once more at the end, and so hide a lost wake-up.
 async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

@@ -42,7 +42,8 @@ async fn messages_of_every_length_keep_their_boundaries() {
     }
 }
 
-/// Short messages fill records in runs, and the long one in the middle needs more credit than a stream has at first.
+/// Short messages fill records in runs, and the long one in the middle needs more credit than a
+/// stream has at first.
 #[tokio::test]
 async fn send_all_keeps_the_order_and_the_boundaries() {
     let (mut near, mut far) = pair().await.unwrap();
@@ -277,8 +278,8 @@ async fn exporters_agree_and_keys_are_updated_during_a_transfer() {
     sender.await.unwrap();
 }
 
-/// The driver does not read from a peer without a right whose source exceeds its share, and closes it after a while; other
-/// connections stay. A peer that has proved a right is not counted.
+/// The driver does not read from a peer without a right whose source exceeds its share, and closes
+/// it after a while; other connections stay. A peer that has proved a right is not counted.
 #[tokio::test]
 async fn a_peer_that_waits_too_long_for_memory_is_closed() {
     let keys = [(); 2].map(|()| SecretKey::generate(&SystemRandom).unwrap());

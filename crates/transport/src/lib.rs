@@ -1,6 +1,8 @@
-//! Transports for records: the [`Transport`] trait, for TCP, QUIC, Unix sockets, and memory in tests.
+//! Transports for records: the [`Transport`] trait, for TCP, QUIC, Unix sockets, and memory in
+//! tests.
 
 mod memory;
+#[cfg_attr(not(feature = "udp"), path = "without_quic.rs")]
 pub mod quic;
 mod tcp;
 
@@ -13,30 +15,35 @@ pub use tcp::{Tcp, connect_tcp};
 
 /// An ordered, reliable stream of bytes, both ways.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {
-    /// Limits the bytes that the transport accepts before it has sent them to about `bytes`, so that interactive
-    /// data does not wait behind them; `None` removes the limit. A transport without such a queue ignores it.
+    /// Limits the bytes that the transport accepts before it has sent them to about `bytes`, so
+    /// that interactive data does not wait behind them; `None` removes the limit. A transport
+    /// without such a queue ignores it.
     fn limit_unsent(&mut self, bytes: Option<u32>) {
         let _ = bytes;
     }
 
-    /// Limits the sending rate; `None` removes the limit. A transport without such a limit ignores it.
+    /// Limits the sending rate; `None` removes the limit. A transport without such a limit ignores
+    /// it.
     fn limit_rate(&mut self, bytes_per_second: Option<u64>) {
         let _ = bytes_per_second;
     }
 
-    /// The bytes per second at which the transport sends now if it has something to send; `None` if it does not know.
+    /// The bytes per second at which the transport sends now if it has something to send; `None` if
+    /// it does not know.
     fn sending_rate(&self) -> Option<u64> {
         None
     }
 
-    /// Whether congestion control looks for a higher rate; it does at first. While the rate is limited to less than the network carries, there is
-    /// none to find, and looking holds data back. A transport without a choice ignores it.
+    /// Whether congestion control looks for a higher rate; it does at first. While the rate is
+    /// limited to less than the network carries, there is none to find, and looking holds data
+    /// back. A transport without a choice ignores it.
     fn probe(&mut self, probes: bool) {
         let _ = probes;
     }
 
-    /// Limits the bytes that the transport receives before they are read to `bytes`; `None` sets the limit of a peer that
-    /// may use more memory. A transport whose limit is the system's ignores it. QUIC begins with 64 KiB.
+    /// Limits the bytes that the transport receives before they are read to `bytes`; `None` sets
+    /// the limit of a peer that may use more memory. A transport whose limit is the system's
+    /// ignores it. QUIC begins with 64 KiB.
     fn limit_unread(&mut self, bytes: Option<u32>) {
         let _ = bytes;
     }

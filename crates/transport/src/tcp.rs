@@ -18,10 +18,10 @@ use crate::Transport;
 
 /// A TCP connection that fills its send buffer.
 ///
-/// Linux reports a socket as writable again only when a third of its send buffer is free. Where that buffer
-/// limits a connection (by default it grows to 4 MiB: 100 MB/s at a round trip of 40 ms), a sender that waits
-/// for the report keeps it a sixth emptier than possible, on average. So a refused sender also tries again
-/// after a pause.
+/// Linux reports a socket as writable again only when a third of its send buffer is free. Where
+/// that buffer limits a connection (by default it grows to 4 MiB: 100 MB/s at a round trip of 40
+/// ms), a sender that waits for the report keeps it a sixth emptier than possible, on average. So a
+/// refused sender also tries again after a pause.
 pub struct Tcp {
     stream: TcpStream,
     retry: Pin<Box<Sleep>>,
@@ -48,35 +48,41 @@ enum State {
 
 /// Where writes end while unsent bytes are limited.
 ///
-/// Linux checks the limit only when it allocates a new buffer, and fills the last one, to 64 KiB, before that. So each
-/// write requests a separate buffer (`MSG_EOR`). Writes end with a full packet: short packets would use up the rate of
-/// the network, and bbr, which counts packets, would estimate a higher rate than there is.
+/// Linux checks the limit only when it allocates a new buffer, and fills the last one, to 64 KiB,
+/// before that. So each write requests a separate buffer (`MSG_EOR`). Writes end with a full
+/// packet: short packets would use up the rate of the network, and bbr, which counts packets, would
+/// estimate a higher rate than there is.
 #[derive(Clone, Copy)]
 struct Packets {
     /// The bytes of a full packet.
     full: usize,
     /// How many bytes of an incomplete packet were written last.
     begun: usize,
-    /// The most bytes of one write: the kernel takes a whole write as soon as it is below the limit.
+    /// The most bytes of one write: the kernel takes a whole write as soon as it is below the
+    /// limit.
     most: usize,
 }
 
-/// Congestion controls that only react to loss, the better one first. The kernel may permit the second one only.
+/// Congestion controls that only react to loss, the better one first. The kernel may permit the
+/// second one only.
 const REACTING: [&[u8]; 2] = [b"cubic", b"reno"];
-/// Congestion controls whose name begins like this send next to nothing for 200 ms, once in ten seconds, to measure the round trip.
+/// Congestion controls whose name begins like this send next to nothing for 200 ms, once in ten
+/// seconds, to measure the round trip.
 const PROBING: &[u8] = b"bbr";
 
 /// The shortest pause of a refused sender.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
 /// The longest pause of a refused sender.
 const MAX_PAUSE: Duration = Duration::from_millis(16);
-/// The pause doubles if fewer bytes than this could be written after it, and halves if four times as many could: fewer
-/// wake-ups, while a send buffer of 4 MiB that is refilled by this many bytes is emptier by a sixteenth, on average.
+/// The pause doubles if fewer bytes than this could be written after it, and halves if four times
+/// as many could: fewer wake-ups, while a send buffer of 4 MiB that is refilled by this many bytes
+/// is emptier by a sixteenth, on average.
 const MIN_PROGRESS: usize = 512 * 1024;
 
 impl Tcp {
-    /// A transport over a connected socket. It disables Nagle's algorithm, because the channel batches writes. After an interruption, what was lost is
-    /// sent again within a second, if the kernel supports that (Linux 6.15).
+    /// A transport over a connected socket. It disables Nagle's algorithm, because the channel
+    /// batches writes. After an interruption, what was lost is sent again within a second, if the
+    /// kernel supports that (Linux 6.15).
     ///
     /// # Errors
     /// The operating system's error, if the socket is no longer connected.
@@ -162,7 +168,8 @@ impl Packets {
 
 impl Transport for Tcp {
     fn limit_unsent(&mut self, bytes: Option<u32>) {
-        // Errors are ignored: without the option interactive data waits longer, and nothing else changes.
+        // Errors are ignored: without the option interactive data waits longer, and nothing else
+        // changes.
         let _ = SockRef::from(&self.stream).set_tcp_notsent_lowat(bytes.unwrap_or(u32::MAX));
         let full = SockRef::from(&self.stream).tcp_mss().ok().filter(|full| *full > 0);
         let begun = self.packets.map_or(0, |packets| packets.begun);
@@ -234,11 +241,12 @@ impl AsyncWrite for Tcp {
     }
 }
 
-/// Connects to `address` (`host:port`, or a resolved one). It tries the addresses of the name in order, each for at most
-/// `limit`.
+/// Connects to `address` (`host:port`, or a resolved one). It tries the addresses of the name in
+/// order, each for at most `limit`.
 ///
 /// # Errors
-/// The error of the last address; `TimedOut` if it did not answer; `NotFound` if the name has no address.
+/// The error of the last address; `TimedOut` if it did not answer; `NotFound` if the name has no
+/// address.
 pub async fn connect_tcp(address: impl ToSocketAddrs, limit: Duration) -> io::Result<Tcp> {
     let addresses = timeout(limit, lookup_host(address)).await??;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");

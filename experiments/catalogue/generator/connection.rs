@@ -128,7 +128,8 @@ impl Connection {
     fn receive(&mut self, buffer: &mut [u8], expect: Expect) -> Result<Option<usize>, Fault> {
         if let State::Body(left) = self.state {
             let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-            // The kernel discards the body without a copy (MSG_TRUNC, tcp(7)), which keeps the generator fast.
+            // The kernel discards the body without a copy (MSG_TRUNC, tcp(7)), which keeps the
+            // generator fast.
             let taken = received(&self.socket, &mut buffer[..most], RecvFlags::TRUNC)?;
             self.state = State::Body(left - taken.unwrap_or(0) as u64);
             return Ok(taken);

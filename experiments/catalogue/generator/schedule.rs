@@ -88,8 +88,9 @@ impl Schedule {
         }
     }
 
-    /// The window in which answers count. In an open loop all answers count, and the window is at least as long as all
-    /// requests at their rate, so that the actual rate is never above the demanded one.
+    /// The window in which answers count. In an open loop all answers count, and the window is at
+    /// least as long as all requests at their rate, so that the actual rate is never above the
+    /// demanded one.
     pub fn window(&self) -> (Instant, Instant) {
         match self.load {
             Load::Open { .. } => (self.start, self.start + self.load.length()),

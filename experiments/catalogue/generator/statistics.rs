@@ -11,7 +11,8 @@ use super::schedule::Schedule;
 pub struct Statistics {
     /// Response times: from the due time to the complete answer, in nanoseconds.
     pub times: Histogram<u64>,
-    /// Lateness: from when a request was due and a connection free, until it was sent, in nanoseconds.
+    /// Lateness: from when a request was due and a connection free, until it was sent, in
+    /// nanoseconds.
     pub lateness: Histogram<u64>,
     /// Answered requests, also outside the window.
     pub answered: u64,

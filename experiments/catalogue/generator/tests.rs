@@ -81,7 +81,8 @@ fn every_request_is_sent_and_answered_once() {
 fn a_stall_counts_for_all_delayed_requests() {
     let statistics = run(&server(stalling), open(500, 200, Reuse::Many(1))).unwrap();
     assert_eq!(statistics.errors.all(), 0);
-    // A hundred requests were due at even intervals during the stall: half of them waited for at least half of it.
+    // A hundred requests were due at even intervals during the stall: half of them waited for at
+    // least half of it.
     let half = u64::try_from(STALL.as_nanos() / 2).unwrap();
     let waited = statistics.times.count_between(half, u64::MAX);
     assert!(waited >= 40, "{waited}");

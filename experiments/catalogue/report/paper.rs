@@ -15,7 +15,8 @@ const COMMAND: &str = "`cargo xp catalogue load --part sweep --object";
 /// A system is stable while it answers at least this share of the demanded rate.
 const STABLE_SHARE: f64 = 0.95;
 
-/// A line for each figure: the paper's value, and those of both subjects, on loopback and with the paper's round trip.
+/// A line for each figure: the paper's value, and those of both subjects, on loopback and with the
+/// paper's round trip.
 pub fn table(rows: &[Row]) -> Table {
     let head = ["figure of the paper", "command", "the paper's value"];
     let here = ["levada, loopback", "nginx, loopback", "levada, 0.56 ms RTT", "nginx, 0.56 ms RTT"];

@@ -1,4 +1,5 @@
-//! What readers and publishers notice when the engine's leader is killed, when all of the engine is, and when a node is cut off from it.
+//! What readers and publishers notice when the engine's leader is killed, when all of the engine
+//! is, and when a node is cut off from it.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -94,7 +95,8 @@ fn without_engine(fleet: &mut Fleet, length: Duration) -> anyhow::Result<Vec<Mea
     Ok(measured)
 }
 
-/// Cuts the last node off from the engine for half of the time; it publishes at once, and the others go on.
+/// Cuts the last node off from the engine for half of the time; it publishes at once, and the
+/// others go on.
 fn cut_off(fleet: &Fleet, relay: &Relay, length: Duration) -> anyhow::Result<Vec<Measured>> {
     fleet.engine.wait_for_leader()?;
     let (last, others) = fleet.nodes.split_last().context("there is no node")?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use levada_catalogue::model::Draft;
-use levada_home::Home;
 use levada_client::control::open_catalogue;
+use levada_home::Home;
 use levada_services::catalogue::{CatalogueClient, Source, of_bytes};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;

@@ -49,7 +49,8 @@ pub fn measure(measuring: &mut Measuring, levada: &Levada, quick: bool) -> anyho
     measuring.group(Group { experiment: NAME, params, cases, monitor: None })
 }
 
-/// Publications per second, each publisher at a node, the next after the acknowledgement of the one before.
+/// Publications per second, each publisher at a node, the next after the acknowledgement of the one
+/// before.
 fn by_nodes(fleet: &Fleet, length: Duration) -> anyhow::Result<f64> {
     let homes: Vec<&Path> = fleet.nodes.iter().map(|node| node.folder()).collect();
     let publish = |number: usize| {
@@ -70,7 +71,8 @@ fn by_nodes(fleet: &Fleet, length: Duration) -> anyhow::Result<f64> {
     })
 }
 
-/// Messages per second of the engine, as many at a time and as long, each expected to be the first of its subject.
+/// Messages per second of the engine, as many at a time and as long, each expected to be the first
+/// of its subject.
 fn by_engine(servers: Vec<String>, length: Duration) -> anyhow::Result<f64> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

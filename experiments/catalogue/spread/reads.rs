@@ -1,4 +1,5 @@
-//! Reading: from a node with the shared store and one with its own, and from one, two and three nodes.
+//! Reading: from a node with the shared store and one with its own, and from one, two and three
+//! nodes.
 
 use std::thread;
 use std::time::Duration;
@@ -34,8 +35,8 @@ pub const DIRECT: &str = "direct";
 pub const SHARES: [(&str, f64); 2] = [(BALANCED, 0.05), (DIRECT, 1.0 / 3.0)];
 /// The most nodes.
 pub const MOST: usize = 3;
-/// Connections to several nodes together. A node that has used up its share of a period answers in the next one: the connections that wait
-/// for it must not be all that there are.
+/// Connections to several nodes together. A node that has used up its share of a period answers in
+/// the next one: the connections that wait for it must not be all that there are.
 const CONNECTIONS: usize = 512;
 /// The metrics.
 pub const RATE: &str = "response rate";
@@ -123,7 +124,8 @@ fn closed(requests: Requests, quick: bool) -> Plan {
     Plan::new(load, reuse)
 }
 
-/// The rate of one, two and three nodes, each with a fixed share of a processor: behind nginx, and asked directly.
+/// The rate of one, two and three nodes, each with a fixed share of a processor: behind nginx, and
+/// asked directly.
 pub fn of_several_nodes(
     measuring: &mut Measuring,
     levada: &Levada,
@@ -174,7 +176,8 @@ pub fn of_several_nodes(
     Ok(())
 }
 
-/// A closed loop on each target at once: the sum of their rates, and how busy the balancer's processor was with it.
+/// A closed loop on each target at once: the sum of their rates, and how busy the balancer's
+/// processor was with it.
 fn at_once(
     targets: &[Target],
     balancer: Option<&Server>,

@@ -1,5 +1,5 @@
-//! What stands between a node and a server of the engine, and can be cut: then nothing passes, and no connection is closed, as when packets
-//! are lost.
+//! What stands between a node and a server of the engine, and can be cut: then nothing passes, and
+//! no connection is closed, as when packets are lost.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,5 @@
-//! The start of a node that has no replica yet, of a catalogue with many descriptors; and a long package, up and down.
+//! The start of a node that has no replica yet, of a catalogue with many descriptors; and a long
+//! package, up and down.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -92,7 +93,8 @@ fn path(number: usize) -> String {
     format!("/v1/objects/dataschema/Schema{number}/latest")
 }
 
-/// The time until a node answers that had no replica, until it then answers a search, and until it answers after a restart.
+/// The time until a node answers that had no replica, until it then answers a search, and until it
+/// answers after a restart.
 fn start_one(levada: &Levada, fleet: &Fleet, count: usize) -> anyhow::Result<Vec<Measured>> {
     let home = tempfile::tempdir()?;
     let configuration = fleet.engine.configuration();
@@ -107,7 +109,8 @@ fn start_one(levada: &Levada, fleet: &Fleet, count: usize) -> anyhow::Result<Vec
     Ok(named.map(|(name, time)| Measured::new(name, "s", time.as_secs_f64())).into())
 }
 
-/// Publishes a package at the first node, and fetches it from the second one, which does not have it yet.
+/// Publishes a package at the first node, and fetches it from the second one, which does not have
+/// it yet.
 fn carry(fleet: &Fleet, length: usize, number: u64) -> anyhow::Result<Vec<Measured>> {
     let mut file = tempfile::tempfile()?;
     let digest = write_noise(&mut file, length, number)?;

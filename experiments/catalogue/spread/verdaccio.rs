@@ -50,7 +50,8 @@ pub fn start(testbed: &Testbed) -> anyhow::Result<Option<Server>> {
     Server::start(testbed, start).map(Some)
 }
 
-/// The path of its URL of an object: the manifest of a version, which has the descriptor as its description, and the archive.
+/// The path of its URL of an object: the manifest of a version, which has the descriptor as its
+/// description, and the archive.
 pub fn path(object: Object) -> String {
     match object {
         Object::Descriptor => "/runtime/1.0.0".to_owned(),

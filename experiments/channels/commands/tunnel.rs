@@ -29,7 +29,8 @@ pub enum Direction {
     Up,
 }
 
-/// A listening address at the near end, whose connections a program forwards to a target at the far end.
+/// A listening address at the near end, whose connections a program forwards to a target at the far
+/// end.
 pub struct Tunnel {
     program: Program,
     listen: SocketAddr,

@@ -24,8 +24,8 @@ pub trait Dial: Send + Sync + 'static {
     /// The client's open connection.
     type Open: Send;
 
-    /// Connects, sends [`MESSAGE`] as early as the protocol allows, and waits for the first byte of the reply. `number`
-    /// counts the connections from 0.
+    /// Connects, sends [`MESSAGE`] as early as the protocol allows, and waits for the first byte of
+    /// the reply. `number` counts the connections from 0.
     fn dial(
         &self,
         number: usize,
@@ -42,7 +42,8 @@ pub trait Dial: Send + Sync + 'static {
 /// The number of connections, and the pause between them.
 #[derive(Clone, Copy)]
 pub struct Plan {
-    /// Connections that are not counted, at least one: the first obtains a ticket, and caches are cold.
+    /// Connections that are not counted, at least one: the first obtains a ticket, and caches are
+    /// cold.
     pub warm_up: usize,
     /// Counted connections.
     pub count: usize,
@@ -157,7 +158,8 @@ pub fn with_nodelay(socket: TcpStream) -> anyhow::Result<TcpStream> {
     Ok(socket)
 }
 
-/// Checks that the handshake was full or resumed as `wanted`. The first connection never has a ticket.
+/// Checks that the handshake was full or resumed as `wanted`. The first connection never has a
+/// ticket.
 pub fn check_handshake(number: usize, wanted: bool, resumed: bool) -> anyhow::Result<()> {
     let expected = wanted && number > 0;
     let kind = |resumed| if resumed { "resumed" } else { "full" };

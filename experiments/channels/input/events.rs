@@ -1,8 +1,9 @@
 //! Input events: their schedule and their latency.
 //!
-//! Latency is measured from just before the event is passed to `send`, by one clock for both ends. The time between the
-//! tick and that moment is the wake-up of the measuring thread, not of the channel. It is recorded as "sender
-//! lateness", so that a subject that keeps its thread busy has no advantage.
+//! Latency is measured from just before the event is passed to `send`, by one clock for both ends.
+//! The time between the tick and that moment is the wake-up of the measuring thread, not of the
+//! channel. It is recorded as "sender lateness", so that a subject that keeps its thread busy has
+//! no advantage.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -57,7 +58,8 @@ impl Events {
         Ok(Self { plan, epoch: Instant::now(), recorded: Mutex::new(recorded) })
     }
 
-    /// Calls `send` with each event when it is due, until all have been sent and the meter has stopped.
+    /// Calls `send` with each event when it is due, until all have been sent and the meter has
+    /// stopped.
     pub async fn send_all(
         &self,
         meter: &Meter,
@@ -121,8 +123,8 @@ impl Events {
     }
 }
 
-/// Ticks at even intervals, from a thread that only sleeps: tokio's timers have a resolution of one millisecond. The
-/// thread ends when the receiver is dropped.
+/// Ticks at even intervals, from a thread that only sleeps: tokio's timers have a resolution of one
+/// millisecond. The thread ends when the receiver is dropped.
 fn ticks(interval: Duration) -> anyhow::Result<mpsc::UnboundedReceiver<Instant>> {
     let (tick, ticks) = mpsc::unbounded_channel();
     let run = move || {

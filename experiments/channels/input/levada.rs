@@ -31,8 +31,8 @@ pub fn send(
         let send = events.send_all(meter, async |event| Ok(stream.send(event).await?));
         tokio::try_join!(send, fill(&connection, bulk, meter))?;
         stream.finish().await?;
-        // The peer closes after the last event. This side must not close earlier: closing a socket with unread
-        // data sends a reset, which discards data that is still queued.
+        // The peer closes after the last event. This side must not close earlier: closing a socket
+        // with unread data sends a reset, which discards data that is still queued.
         let _ = stream.receive(0).await;
         Ok(())
     })
@@ -83,6 +83,7 @@ async fn drain(connection: &Connection, meter: &Meter) {
             meter.count(length);
         }
     }
-    // The sender drops the bulk stream, so its end is an error. The stream of the events decides when this ends.
+    // The sender drops the bulk stream, so its end is an error. The stream of the events decides
+    // when this ends.
     pending().await
 }

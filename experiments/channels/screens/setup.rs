@@ -1,4 +1,5 @@
-//! The programs of one subject at both ends of a testbed, and the X servers between which they forward input or windows.
+//! The programs of one subject at both ends of a testbed, and the X servers between which they
+//! forward input or windows.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
@@ -99,7 +100,8 @@ impl Setup {
         Ok(setup)
     }
 
-    /// The latency of each key in nanoseconds: until the other screen's window has it, or until its echo is drawn.
+    /// The latency of each key in nanoseconds: until the other screen's window has it, or until its
+    /// echo is drawn.
     pub fn type_keys(&self, count: u32) -> anyhow::Result<Histogram<u64>> {
         let mut latency = Histogram::<u64>::new(3)?;
         for _ in 0..count {
@@ -130,7 +132,8 @@ impl Setup {
         }
         poll_until("a key", || {
             if !self.echo {
-                // barrier forwards keys after the pointer has left over the right edge; Levada ignores moves.
+                // barrier forwards keys after the pointer has left over the right edge; Levada
+                // ignores moves.
                 let [width, height] = [SIZE.0, SIZE.1].map(u16::cast_signed);
                 self.source.move_pointer(width / 2, height / 2)?;
                 self.source.move_pointer(width - 1, height / 2)?;

@@ -38,7 +38,8 @@ pub fn table(rows: &[Row], resumed: bool, processor: &str) -> Table {
     table
 }
 
-/// CPU time of a connection through one middlebox with four contexts, a line for each processor that has rows.
+/// CPU time of a connection through one middlebox with four contexts, a line for each processor
+/// that has rows.
 pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
     let head =
         ["handshake", "subject", "processor"].into_iter().chain(METRICS[..3].iter().copied());
@@ -61,7 +62,8 @@ pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
     table
 }
 
-/// The comparisons with thresholds: connections per CPU-second, hence CPU times the other way round, with one middlebox and four contexts.
+/// The comparisons with thresholds: connections per CPU-second, hence CPU times the other way
+/// round, with one middlebox and four contexts.
 pub fn compare(table: &mut Table, rows: &[Row]) {
     let full = conditions(1, 4, false);
     let resumed = conditions(1, 4, true);

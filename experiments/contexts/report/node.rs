@@ -9,7 +9,8 @@ use crate::contexts::node::{LEVADA, MIDDLEBOXES, NEW, OPEN, RATES, conditions};
 use crate::table::{Table, short};
 use crate::threshold::Threshold::Any;
 
-/// A table for an open session, and one from nothing; the second also has the channel alone, as `first-byte` has measured it.
+/// A table for an open session, and one from nothing; the second also has the channel alone, as
+/// `first-byte` has measured it.
 pub fn tables(rows: &[Row]) -> [Table; 2] {
     let open = "ms to the first byte over an open session";
     [table(rows, open, OPEN, false), table(rows, "ms to the first byte, from nothing", NEW, true)]

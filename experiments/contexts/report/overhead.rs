@@ -27,7 +27,8 @@ pub fn tables(rows: &[Row]) -> [Table; 4] {
     [of_handshakes(rows), link("client's link"), link("server's link"), access]
 }
 
-/// Bytes of connections without data, a line for each number of middleboxes and contexts and each session.
+/// Bytes of connections without data, a line for each number of middleboxes and contexts and each
+/// session.
 fn of_handshakes(rows: &[Row]) -> Table {
     let metrics = ["client's link", "server's link"];
     let head = ["handshake", "middleboxes", "contexts", "subject"].into_iter().map(str::to_owned);

@@ -87,7 +87,8 @@ pub fn cache(rows: &[Row]) -> Table {
     table
 }
 
-/// A line for each cell: the times of each mode with their standard deviation, and the ratio of ours to TLS.
+/// A line for each cell: the times of each mode with their standard deviation, and the ratio of
+/// ours to TLS.
 fn sweep(
     rows: &[Row],
     what: &str,
@@ -120,8 +121,9 @@ fn time(row: &Row) -> String {
     format!("{} ± {:.1}", short(row.median), deviation(row))
 }
 
-/// The comparisons with thresholds: of all cells of the sweeps the one with the greatest difference, and the download that the paper states.
-/// At 8 Mbit/s the time that our further bytes take on all links is subtracted first.
+/// The comparisons with thresholds: of all cells of the sweeps the one with the greatest
+/// difference, and the download that the paper states. At 8 Mbit/s the time that our further bytes
+/// take on all links is subtracted first.
 pub fn compare(table: &mut Table, rows: &[Row]) {
     for (name, mode) in [("X25519", X25519), ("hybrid", HYBRID)] {
         let all = sweep_cells().into_iter().filter_map(|cell| compared(rows, cell, mode, FIRST));
@@ -173,7 +175,8 @@ struct Compared {
 }
 
 impl Compared {
-    /// Our time ÷ the rival's, without the time of our further bytes; what is within 1 ms counts as equal.
+    /// Our time ÷ the rival's, without the time of our further bytes; what is within 1 ms counts as
+    /// equal.
     fn excess(&self) -> f64 {
         let own = self.own - self.bytes;
         if own - self.rival <= 1.0 { 1.0 } else { own / self.rival }
@@ -208,8 +211,8 @@ fn compared(rows: &[Row], cell: Cell, mode: Mode, metric: &str) -> Option<Compar
     Some(Compared { own: own.median, rival: rival.median, bytes, at })
 }
 
-/// What ours has more than TLS, on all links together: the handshake as `connections` has measured it, 31 bytes for each record and 39 for
-/// each audit of a party.
+/// What ours has more than TLS, on all links together: the handshake as `connections` has measured
+/// it, 31 bytes for each record and 39 for each audit of a party.
 fn further_bytes(rows: &[Row], cell: Cell, mode: Mode) -> f64 {
     let at = conditions(cell.middleboxes, cell.contexts, false);
     let of = |link: &str| {

@@ -1,8 +1,10 @@
-//! Divides the lines of recorded heads among the contexts of the strategy `per-header` of the service `http`.
+//! Divides the lines of recorded heads among the contexts of the strategy `per-header` of the
+//! service `http`.
 //!
-//! The recordings have the lengths of lines and no names. The lines of a request have the order and, where they do not depend on the page, the
-//! lengths of one client. The lines of a response vary, so each is taken to use every context of fields that the response could have: the
-//! bytes are at least those of the table.
+//! The recordings have the lengths of lines and no names. The lines of a request have the order
+//! and, where they do not depend on the page, the lengths of one client. The lines of a response
+//! vary, so each is taken to use every context of fields that the response could have: the bytes
+//! are at least those of the table.
 
 use levada_services::http::{Strategy, context_names};
 
@@ -16,11 +18,13 @@ const ACCEPT_LANGUAGE: usize = 26;
 const STATUS_OK: usize = 17;
 /// The empty line after a head, which the recordings leave out.
 const EMPTY_LINE: usize = 2;
-/// The contexts of fields of any response, and one more that a response with another status may have.
+/// The contexts of fields of any response, and one more that a response with another status may
+/// have.
 const OF_RESPONSES: [&str; 4] = ["content-type", "cache-control", "validators", "cookie"];
 const OF_OTHER_STATUS: &str = "location";
 
-/// An exchange whose contexts are lines in their order and the body of the response, divided by the table.
+/// An exchange whose contexts are lines in their order and the body of the response, divided by the
+/// table.
 pub fn divided(lines: &Exchange) -> Exchange {
     let names = context_names(Strategy::PerHeader);
     let mut exchange = Exchange { request: vec![0; names.len()], response: vec![0; names.len()] };
@@ -39,8 +43,8 @@ pub fn divided(lines: &Exchange) -> Exchange {
     exchange
 }
 
-/// Each line of a request with its context: the request line with `Host`, `User-Agent`, `Referer`, `Accept`, `Accept-Language`, `Cookie`. A request
-/// has no body.
+/// Each line of a request with its context: the request line with `Host`, `User-Agent`, `Referer`,
+/// `Accept`, `Accept-Language`, `Cookie`. A request has no body.
 fn request(lines: &[usize]) -> Vec<(&'static str, usize)> {
     let language = lines.iter().rposition(|bytes| *bytes == ACCEPT_LANGUAGE).unwrap_or(lines.len());
     let name = |number: usize, bytes: usize| match number {

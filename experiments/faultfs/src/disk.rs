@@ -24,7 +24,8 @@ pub(crate) struct Disk {
     files: BTreeMap<FileId, Content>,
     names: BTreeMap<String, FileId>,
     durable_names: BTreeMap<String, FileId>,
-    /// Changes of names since their folder was synced: the name's new file, or `None` for a deletion.
+    /// Changes of names since their folder was synced: the name's new file, or `None` for a
+    /// deletion.
     pending_names: Vec<(String, Option<FileId>)>,
     /// The files that are folders; they have no content.
     folders: BTreeSet<FileId>,
@@ -103,7 +104,8 @@ impl Disk {
         Ok(names.map(|name| name.rsplit('/').next().unwrap_or(name).to_owned()).collect())
     }
 
-    /// Renames a file, replacing another. POSIX does not guarantee that both changes of names survive together.
+    /// Renames a file, replacing another. POSIX does not guarantee that both changes of names
+    /// survive together.
     pub fn rename(&mut self, from: &str, to: &str) -> Result<(), Failure> {
         self.check()?;
         let id = self.names.get(from).copied().ok_or(Off)?;
@@ -217,7 +219,8 @@ impl Disk {
         Ok(longest.saturating_sub(at).min(length))
     }
 
-    /// Applies a change to the cache before counting its operation, so that a part of it may survive.
+    /// Applies a change to the cache before counting its operation, so that a part of it may
+    /// survive.
     fn change(&mut self, id: FileId, change: impl FnOnce(&mut Content)) -> Result<(), Failure> {
         self.check()?;
         change(self.files.get_mut(&id).ok_or(Off)?);

@@ -1,22 +1,23 @@
-//! For tests: storage in memory, as a virtual file system (VFS) of SQLite and as plain files, that simulates
-//! loss of power, after which everything that was not synced is lost, and a full disk.
+//! For tests: storage in memory, as a virtual file system (VFS) of SQLite and as plain files, that
+//! simulates loss of power, after which everything that was not synced is lost, and a full disk.
 //!
 //! The model is a Unix file system with the minimal guarantees of POSIX:
 //! - Writes, truncations, creations and deletions are in a cache until they are synced.
-//! - Syncing a file makes its content durable, not its name. Names become durable when their folder is
-//!   synced. SQLite's own Unix VFS syncs the folder with the first sync of a journal or write-ahead log
-//!   that it opened for creation, and after a deletion if requested; so does this one. The database is in the
-//!   same folder, so its name becomes durable at the same time.
+//! - Syncing a file makes its content durable, not its name. Names become durable when their folder
+//!   is synced. SQLite's own Unix VFS syncs the folder with the first sync of a journal or
+//!   write-ahead log that it opened for creation, and after a deletion if requested; so does this
+//!   one. The database is in the same folder, so its name becomes durable at the same time.
 //! - The content of a folder is lost if the folder's own name is lost.
-//! - Every write, truncation, sync, creation and deletion is an *operation*, and is numbered. From the
-//!   operation at which power is lost, that one included, everything fails until [`FaultFs::restart`].
-//! - Of unsynced changes, either nothing survives, or of each 512-byte sector (and each file's length,
-//!   and each name) the state after some of its changes, chosen pseudo-randomly. Durable bytes of a sector
-//!   survive a change of other bytes of it (SQLite's "powersafe overwrite", which its Unix VFS
-//!   claims, too).
+//! - Every write, truncation, sync, creation and deletion is an *operation*, and is numbered. From
+//!   the operation at which power is lost, that one included, everything fails until
+//!   [`FaultFs::restart`].
+//! - Of unsynced changes, either nothing survives, or of each 512-byte sector (and each file's
+//!   length, and each name) the state after some of its changes, chosen pseudo-randomly. Durable
+//!   bytes of a sector survive a change of other bytes of it (SQLite's "powersafe overwrite", which
+//!   its Unix VFS claims, too).
 //!
-//! Not modelled: storage that acknowledges a sync without making it, bit rot, and locks: one connection at a
-//! time has a database open, as with `locking_mode=EXCLUSIVE`.
+//! Not modelled: storage that acknowledges a sync without making it, bit rot, and locks: one
+//! connection at a time has a database open, as with `locking_mode=EXCLUSIVE`.
 
 mod disk;
 mod file;
@@ -42,7 +43,8 @@ pub enum Survival {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotRegistered;
 
-/// A simulated disk. Its memory is never freed, because SQLite may refer to it as long as the process runs.
+/// A simulated disk. Its memory is never freed, because SQLite may refer to it as long as the
+/// process runs.
 #[derive(Clone, Copy)]
 pub struct FaultFs {
     name: &'static str,
@@ -50,7 +52,8 @@ pub struct FaultFs {
 }
 
 impl FaultFs {
-    /// Registers an empty disk in SQLite as the virtual file system `name`, once per process and name.
+    /// Registers an empty disk in SQLite as the virtual file system `name`, once per process and
+    /// name.
     ///
     /// # Errors
     /// [`NotRegistered`] if SQLite refused, or the name contains a zero byte.

@@ -1,4 +1,5 @@
-//! Plain files on the same disk as SQLite's. Paths are as in the virtual file system: without a leading `/`.
+//! Plain files on the same disk as SQLite's. Paths are as in the virtual file system: without a
+//! leading `/`.
 
 use std::io;
 use std::sync::Mutex;
@@ -125,7 +126,8 @@ impl FaultFs {
         self.lock().sync_names_in(folder).map_err(failed)
     }
 
-    /// Makes all names and contents below a folder durable in one operation, as `syncfs` does for the whole file system.
+    /// Makes all names and contents below a folder durable in one operation, as `syncfs` does for
+    /// the whole file system.
     ///
     /// # Errors
     /// Power is lost.

@@ -16,7 +16,8 @@ struct OpenFile {
     base: ffi::sqlite3_file,
     disk: &'static Mutex<Disk>,
     id: FileId,
-    /// The next sync is the first of a journal or log opened for creation: it syncs the folder, too.
+    /// The next sync is the first of a journal or log opened for creation: it syncs the folder,
+    /// too.
     sync_folder: bool,
 }
 
@@ -51,9 +52,9 @@ pub(crate) fn register(name: &str, disk: &'static Mutex<Disk>) -> Result<(), Not
         xNextSystemCall: None,
     };
     let vfs = Box::leak(Box::new(vfs));
-    // SAFETY: the table, its name and the disk are leaked, so they live as long as SQLite may use them;
-    // all functions that version 1 of the interface requires are there. SQLite copies nothing and writes
-    // only to `pNext`, under its own lock.
+    // SAFETY: the table, its name and the disk are leaked, so they live as long as SQLite may use
+    // them; all functions that version 1 of the interface requires are there. SQLite copies nothing
+    // and writes only to `pNext`, under its own lock.
     match unsafe { ffi::sqlite3_vfs_register(vfs, 0) } {
         ffi::SQLITE_OK => Ok(()),
         _ => Err(NotRegistered),
@@ -113,8 +114,8 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: `file` has room for a `sqlite3_file`. Without methods SQLite does not call `close` on a
-    // file that was not opened.
+    // SAFETY: `file` has room for a `sqlite3_file`. Without methods SQLite does not call `close` on
+    // a file that was not opened.
     unsafe { (*file).pMethods = ptr::null() };
     // SAFETY: SQLite passes the table that was registered.
     let disk = unsafe { disk_of(vfs) };
@@ -221,8 +222,8 @@ unsafe extern "C" fn read(
     let (Ok(count), Ok(at)) = (usize::try_from(count), usize::try_from(at)) else {
         return ffi::SQLITE_IOERR_READ;
     };
-    // SAFETY: `out` has room for `count` bytes, which SQLite initialised or which are plain memory, and
-    // no other thread uses them during the call.
+    // SAFETY: `out` has room for `count` bytes, which SQLite initialised or which are plain memory,
+    // and no other thread uses them during the call.
     let out = unsafe {
         ptr::write_bytes(out.cast::<u8>(), 0, count);
         slice::from_raw_parts_mut(out.cast::<u8>(), count)

@@ -15,7 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// # Errors
 /// The operating system's.
 pub fn pin(core: usize) -> io::Result<()> {
-    // Counted once: the number is that of the cores which the calling thread may use, and a thread inherits the core that its parent is pinned to.
+    // Counted once: the number is that of the cores which the calling thread may use, and a thread
+    // inherits the core that its parent is pinned to.
     static CORES: OnceLock<usize> = OnceLock::new();
     let count = || thread::available_parallelism().map_or(1, NonZero::get);
     let cores = CORES.get_or_init(count);
@@ -46,7 +47,8 @@ impl ThreadClock {
     }
 }
 
-/// CPU time of the calling thread so far, at a resolution of one nanosecond, other than [`ThreadClock`].
+/// CPU time of the calling thread so far, at a resolution of one nanosecond, other than
+/// [`ThreadClock`].
 pub fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     let part = |number: i64| u64::try_from(number).unwrap_or(0);

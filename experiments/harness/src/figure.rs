@@ -37,7 +37,8 @@ pub struct Panel {
 
 /// The points of one line or set of marks.
 pub struct Series {
-    /// The name in the legend; series with the same name, colour and stroke share an entry. Empty: no entry.
+    /// The name in the legend; series with the same name, colour and stroke share an entry. Empty:
+    /// no entry.
     pub name: String,
     /// The index of the colour, which related series share.
     pub colour: usize,

@@ -1,8 +1,8 @@
 //! Measures subjects under the same conditions, and makes rows and figures of the results.
 //!
-//! A [`Group`] holds the subjects that are compared under the same conditions. A [`Runner`] interleaves their runs,
-//! so that other load of the machine affects all of them alike, and makes one [`Row`] of all the runs of a
-//! subject. Figures and ratios are computed from rows only.
+//! A [`Group`] holds the subjects that are compared under the same conditions. A [`Runner`]
+//! interleaves their runs, so that other load of the machine affects all of them alike, and makes
+//! one [`Row`] of all the runs of a subject. Figures and ratios are computed from rows only.
 
 mod ends;
 mod error;

@@ -37,7 +37,8 @@ pub struct Machine {
     pub date: String,
 }
 
-/// The processors that measured the rows of `experiment` in a folder, each once, in the order of their calls.
+/// The processors that measured the rows of `experiment` in a folder, each once, in the order of
+/// their calls.
 ///
 /// # Errors
 /// [`HarnessError`] if the folder's `machine.jsonl` exists and cannot be read.
@@ -77,7 +78,8 @@ impl Machine {
     /// The current machine, and the commit of this binary. Other unknown values are empty.
     ///
     /// # Errors
-    /// [`HarnessError::NoCommit`] if the binary was built outside a checkout, and `options` name no commit.
+    /// [`HarnessError::NoCommit`] if the binary was built outside a checkout, and `options` name no
+    /// commit.
     pub fn current(options: &Options) -> Result<Self, HarnessError> {
         let commit = options.commit.as_deref().unwrap_or(BUILT);
         if commit.is_empty() {

@@ -31,7 +31,8 @@ pub struct Options {
     #[arg(long, value_name = "MINUTES")]
     pub limit: Option<u64>,
 
-    /// The commit to record with the rows, for a binary that was built outside a checkout; otherwise the binary has it
+    /// The commit to record with the rows, for a binary that was built outside a checkout;
+    /// otherwise the binary has it
     #[arg(long, value_name = "COMMIT")]
     pub commit: Option<String>,
 }

@@ -96,7 +96,8 @@ impl Output {
     }
 }
 
-/// Prints `text` to standard output. If its reader has closed the pipe, as `head` does, the rest is discarded.
+/// Prints `text` to standard output. If its reader has closed the pipe, as `head` does, the rest is
+/// discarded.
 ///
 /// # Errors
 /// [`HarnessError::Output`] for any other error.

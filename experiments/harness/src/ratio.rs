@@ -27,8 +27,9 @@ pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
     })
 }
 
-/// The exponent of the values over the parameter `name`, as a row: for each round, the least-squares slope of the logarithms over all `rows`. `None` with
-/// fewer than two different parameters.
+/// The exponent of the values over the parameter `name`, as a row: for each round, the
+/// least-squares slope of the logarithms over all `rows`. `None` with fewer than two different
+/// parameters.
 pub fn exponent_row(rows: &[&Row], name: &str) -> Option<Row> {
     let runs = rows.iter().map(|row| row.values.len()).min()?;
     let round = |run: usize| {
@@ -42,7 +43,8 @@ pub fn exponent_row(rows: &[&Row], name: &str) -> Option<Row> {
     Some(Row { metric: format!("exponent of {} over {name}", first.metric), ..row })
 }
 
-/// The line through points with the least squares, as its value at 0 and its slope; `None` if all have the same first coordinate.
+/// The line through points with the least squares, as its value at 0 and its slope; `None` if all
+/// have the same first coordinate.
 pub fn fit_line(points: &[(f64, f64)]) -> Option<(f64, f64)> {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;

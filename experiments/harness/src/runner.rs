@@ -55,8 +55,8 @@ impl Runner {
         Ok(Self { options: options.clone(), output, bar, started: Instant::now(), left: 0 })
     }
 
-    /// Whether a group with these conditions and subjects still has to be measured and there is time for it. If not,
-    /// the caller can skip its preparation.
+    /// Whether a group with these conditions and subjects still has to be measured and there is
+    /// time for it. If not, the caller can skip its preparation.
     pub fn needs<'a>(
         &mut self,
         params: &Params,
@@ -72,7 +72,8 @@ impl Runner {
         !there && !late
     }
 
-    /// Measures a group: one warm-up run of each subject, then rounds with one run of each, in alternating order.
+    /// Measures a group: one warm-up run of each subject, then rounds with one run of each, in
+    /// alternating order.
     ///
     /// # Errors
     /// The first failure of a subject, or of writing rows.
@@ -135,7 +136,8 @@ impl Runner {
         self.bar.suspend(|| self.output.note(settings))
     }
 
-    /// All rows of this experiment, including those of earlier calls, and the number of groups left for another call.
+    /// All rows of this experiment, including those of earlier calls, and the number of groups left
+    /// for another call.
     pub fn finish(self) -> (Vec<Row>, usize) {
         self.bar.finish_and_clear();
         (self.output.into_rows(), self.left)
@@ -290,7 +292,8 @@ mod tests {
         let (rows, _) = runner.finish();
         let of = |experiment: &str| rows.iter().filter(|row| row.experiment == experiment).count();
         assert_eq!((of("t/e"), of(ATTESTATION)), (2, 2));
-        // b is first in the first counted round: it is flagged three times and kept; then a is flagged once.
+        // b is first in the first counted round: it is flagged three times and kept; then a is
+        // flagged once.
         let b = rows.iter().find(|row| row.subject == "b").unwrap();
         assert_eq!((b.runs, b.flags.len()), (5, 1));
         assert_eq!(calls.borrow().matches('a').count(), 1 + 5 + 1);

@@ -1,4 +1,5 @@
-//! The command alone, for those who work on the lab: `cargo run -p levada-lab --example lab -- --help`.
+//! The command alone, for those who work on the lab:
+//! `cargo run -p levada-lab --example lab -- --help`.
 
 use std::process::ExitCode;
 

@@ -21,12 +21,13 @@ pub struct Attestation {
     pub ping_ms: f64,
     /// Measured minus configured round trip, in ms.
     pub error_ms: f64,
-    /// The lateness of all links of the backend `user` since the last reset, this attestation's packets included.
+    /// The lateness of all links of the backend `user` since the last reset, this attestation's
+    /// packets included.
     pub lateness: Lateness,
     /// The idle share of all processors, from the last reset to this attestation.
     pub idle: f64,
-    /// Packets dropped since the last reset because the emulator read a device too late and its queue was full: losses that
-    /// were not configured.
+    /// Packets dropped since the last reset because the emulator read a device too late and its
+    /// queue was full: losses that were not configured.
     pub overflowed: u64,
     /// Whether the run is not reliable: p99 of lateness is above 1 ms, or packets overflowed.
     pub flagged: bool,
@@ -78,7 +79,8 @@ pub(crate) fn overflowed() -> Result<u64, LabError> {
     Ok(overflowed_in(&text))
 }
 
-/// Lines are `name: ` and 16 numbers; the twelfth is the transmit drops. Devices of links are called `l` and a number.
+/// Lines are `name: ` and 16 numbers; the twelfth is the transmit drops. Devices of links are
+/// called `l` and a number.
 fn overflowed_in(text: &str) -> u64 {
     let dropped = |line: &str| {
         let (name, numbers) = line.trim_start().split_once(':')?;
@@ -109,8 +111,8 @@ impl Processors {
         if all == 0 { 1.0 } else { self.idle.saturating_sub(then.idle) as f64 / all as f64 }
     }
 
-    /// The first line is `cpu user nice system idle iowait irq softirq steal guest guest_nice` (proc_stat(5)); time of guests is
-    /// counted in `user` and `nice` already.
+    /// The first line is `cpu user nice system idle iowait irq softirq steal guest guest_nice`
+    /// (proc_stat(5)); time of guests is counted in `user` and `nice` already.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> =

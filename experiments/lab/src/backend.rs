@@ -94,8 +94,8 @@ impl Requirements {
     }
 }
 
-/// The queueing discipline of a device for `tc qdisc add dev … root`, for the direction that leaves by that device.
-/// `None` if this direction needs none.
+/// The queueing discipline of a device for `tc qdisc add dev … root`, for the direction that leaves
+/// by that device. `None` if this direction needs none.
 pub(crate) fn discipline(backend: Backend, link: &Link, mtu: u32) -> Option<String> {
     match backend {
         Backend::Netem => Some(netem(link, mtu)),
@@ -137,13 +137,15 @@ fn netem(link: &Link, mtu: u32) -> String {
 }
 
 fn tbf(link: &Link, rate: u64, mtu: u32) -> String {
-    // What the rate sends in two milliseconds: a timer that fires later than the burst covers loses rate.
+    // What the rate sends in two milliseconds: a timer that fires later than the burst covers loses
+    // rate.
     let burst = (rate / 4000).max(2 * u64::from(mtu));
     let limit = link.queue_or_default(rate).max(burst);
     format!("tbf rate {}bit burst {burst} limit {limit}", with_ethernet(rate, mtu))
 }
 
-/// The rate for the kernel, which also counts the 14 bytes of Ethernet, so that full packets get the configured rate.
+/// The rate for the kernel, which also counts the 14 bytes of Ethernet, so that full packets get
+/// the configured rate.
 fn with_ethernet(rate: u64, mtu: u32) -> u64 {
     let mtu = u128::from(mtu);
     u64::try_from(u128::from(rate) * (mtu + 14) / mtu).unwrap_or(rate)

@@ -13,9 +13,11 @@ use clap::Args;
 use crate::{Backend, Lab, LabError, Link, Loss, Node, Options};
 use parse::{chance_or_bursts, rate, size, time};
 
-/// Build a chain of nodes n0, n1, … and run a command in n0, with LAB_SELF and LAB_PEER (the last node) in its environment
+/// Build a chain of nodes n0, n1, … and run a command in n0, with LAB_SELF and LAB_PEER (the last
+/// node) in its environment
 ///
-/// Example: cargo xp lab --delay 20ms --rate 100mbit --at 'n1=iperf3 -s' -- sh -c 'iperf3 -c $LAB_PEER'
+/// Example: cargo xp lab --delay 20ms --rate 100mbit --at 'n1=iperf3 -s' -- sh -c 'iperf3 -c
+/// $LAB_PEER'
 #[derive(Args, Clone, Debug)]
 pub struct LabCommand {
     /// Links between the first node and the last

@@ -1,7 +1,8 @@
-//! The backend `user`: a thread that forwards packets between TUN devices, one device at each end of a link.
+//! The backend `user`: a thread that forwards packets between TUN devices, one device at each end
+//! of a link.
 //!
-//! The thread owns all state; others send it orders. It has real-time priority where that is permitted: on a busy machine it
-//! would otherwise be late by milliseconds.
+//! The thread owns all state; others send it orders. It has real-time priority where that is
+//! permitted: on a busy machine it would otherwise be late by milliseconds.
 
 mod engine;
 mod packet;
@@ -23,7 +24,8 @@ pub(crate) use shaper::time_of;
 
 /// The queue length of a TUN device in packets. The default of 500 overflows.
 const DEVICE_QUEUE: u32 = 5000;
-/// Links at or above this rate (bits per second) carry super-packets: 64 KiB then take about a millisecond.
+/// Links at or above this rate (bits per second) carry super-packets: 64 KiB then take about a
+/// millisecond.
 const FAST: u64 = 500_000_000;
 /// The least queue in bytes for super-packets, so that it holds several.
 const OFFLOAD_QUEUE: u64 = 512 * 1024;
@@ -88,8 +90,8 @@ impl Emulator {
         Ok(Self { orders, thread: Some(thread), links: 0, scheduling })
     }
 
-    /// Joins two nodes by devices of this name, which are still down. Returns the link's number in [`Order`]; `stream`
-    /// selects different random numbers for links with the same seed.
+    /// Joins two nodes by devices of this name, which are still down. Returns the link's number in
+    /// [`Order`]; `stream` selects different random numbers for links with the same seed.
     pub(crate) fn join(
         &mut self,
         a: &Node,
@@ -144,7 +146,8 @@ impl Orders {
     }
 }
 
-/// Whether the link may carry super-packets: random events are per packet, and a slow link would send in bursts.
+/// Whether the link may carry super-packets: random events are per packet, and a slow link would
+/// send in bursts.
 fn can_offload(link: &Link) -> bool {
     let changes = || link.schedule.iter().map(|(_, change)| change);
     let lossless = link.loss == crate::Loss::None && changes().all(|change| change.loss.is_none());

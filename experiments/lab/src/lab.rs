@@ -14,7 +14,8 @@ use crate::{Backend, LabError, Link, Measures, Node, Options, ping, settings, ve
 const MOST_NODES: usize = 0x8000 - 1;
 const MOST_LINKS: usize = 0x8000 / 2;
 
-/// Owns nodes and links. Everything is removed when it is dropped, and also when the process is killed.
+/// Owns nodes and links. Everything is removed when it is dropped, and also when the process is
+/// killed.
 #[derive(Debug)]
 pub struct Lab {
     /// Started with the first link that needs it.
@@ -82,14 +83,16 @@ impl Lab {
     /// Links two nodes, and updates the routes of all nodes.
     ///
     /// # Errors
-    /// [`LabError::Invalid`] for an invalid link, [`LabError::System`] or [`LabError::Tool`] if the system refused it.
+    /// [`LabError::Invalid`] for an invalid link, [`LabError::System`] or [`LabError::Tool`] if the
+    /// system refused it.
     pub fn link(&mut self, a: &Node, b: &Node, link: &Link) -> Result<LinkHandle, LabError> {
         self.join(a, b, link)?;
         self.routes.write(&self.nodes)?;
         self.links.last().cloned().ok_or(LabError::Gone)
     }
 
-    /// Creates a chain of `hops + 1` nodes `n0`, `n1` and so on, each linked to the next. All nodes reach each other.
+    /// Creates a chain of `hops + 1` nodes `n0`, `n1` and so on, each linked to the next. All nodes
+    /// reach each other.
     ///
     /// # Errors
     /// As [`Lab::link`].
@@ -108,13 +111,15 @@ impl Lab {
         &self.links
     }
 
-    /// The settings that a record of a measurement should contain: the pinned settings of all nodes (names below
-    /// `/proc/sys/net`, and values), and the scheduling of the emulator's thread once there is one.
+    /// The settings that a record of a measurement should contain: the pinned settings of all nodes
+    /// (names below `/proc/sys/net`, and values), and the scheduling of the emulator's thread once
+    /// there is one.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// Resets all measures: those of [`LinkHandle::measures`], [`Lab::measures`] and [`Lab::attest`].
+    /// Resets all measures: those of [`LinkHandle::measures`], [`Lab::measures`] and
+    /// [`Lab::attest`].
     ///
     /// # Errors
     /// [`LabError::System`].
@@ -132,8 +137,9 @@ impl Lab {
         orders.map_or(Ok(Measures::default()), |orders| orders.measure(None))
     }
 
-    /// Checks the emulation between two nodes: the round trip, measured now by 31 small packets, and the state of the
-    /// emulator and the processors since the last reset. Takes the round trip and about 0.2 s.
+    /// Checks the emulation between two nodes: the round trip, measured now by 31 small packets,
+    /// and the state of the emulator and the processors since the last reset. Takes the round trip
+    /// and about 0.2 s.
     ///
     /// # Errors
     /// [`LabError::NoPath`], [`LabError::NoEcho`] if no packet came back, [`LabError::System`].

@@ -1,4 +1,5 @@
-//! A network lab: network namespaces as nodes, joined by emulated links with a given delay, rate and loss.
+//! A network lab: network namespaces as nodes, joined by emulated links with a given delay, rate
+//! and loss.
 //!
 //! ```no_run
 //! use std::time::Duration;

@@ -79,16 +79,17 @@ impl Link {
         self
     }
 
-    /// Each packet's delay is uniformly distributed between `delay − jitter` (at least 0) and `delay + jitter`. Packets may
-    /// therefore be reordered, as with netem.
+    /// Each packet's delay is uniformly distributed between `delay − jitter` (at least 0) and
+    /// `delay + jitter`. Packets may therefore be reordered, as with netem.
     #[must_use]
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Bits per second, counted over IP packets (headers of IP included, no others; `netem` and `tbf` count exactly that only of packets
-    /// as long as the MTU, and give shorter ones a little less).
+    /// Bits per second, counted over IP packets (headers of IP included, no others; `netem` and
+    /// `tbf` count exactly that only of packets as long as the MTU, and give shorter ones a little
+    /// less).
     #[must_use]
     pub fn rate(mut self, rate: u64) -> Self {
         self.rate = Some(rate);
@@ -102,8 +103,9 @@ impl Link {
         self
     }
 
-    /// The length of the queue in front of the rate limit, in bytes; a packet that does not fit is dropped. No effect without
-    /// a rate. Default: what the rate sends in twice the delay plus 50 ms, at least 64 KiB.
+    /// The length of the queue in front of the rate limit, in bytes; a packet that does not fit is
+    /// dropped. No effect without a rate. Default: what the rate sends in twice the delay plus 50
+    /// ms, at least 64 KiB.
     #[must_use]
     pub fn queue(mut self, bytes: u64) -> Self {
         self.queue = Some(bytes);
@@ -131,23 +133,25 @@ impl Link {
         self
     }
 
-    /// The seed of the random generators: with the same seed, the same packets of a direction (by number) are lost,
-    /// duplicated and reordered. Not with netem, which uses the kernel's generator.
+    /// The seed of the random generators: with the same seed, the same packets of a direction (by
+    /// number) are lost, duplicated and reordered. Not with netem, which uses the kernel's
+    /// generator.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Changes by time since the creation of the link or `LinkHandle::restart_schedule`. Queued packets keep their delivery
-    /// times.
+    /// Changes by time since the creation of the link or `LinkHandle::restart_schedule`. Queued
+    /// packets keep their delivery times.
     #[must_use]
     pub fn schedule(mut self, schedule: Vec<(Duration, Change)>) -> Self {
         self.schedule = schedule;
         self
     }
 
-    /// The properties of the reverse direction, if they differ. Its `reverse` and `mtu` are ignored.
+    /// The properties of the reverse direction, if they differ. Its `reverse` and `mtu` are
+    /// ignored.
     #[must_use]
     pub fn reverse(mut self, back: Link) -> Self {
         self.reverse = Some(Box::new(back));

@@ -44,8 +44,8 @@ impl LinkHandle {
         self.shared.backend
     }
 
-    /// The addresses of its two ends, in the order of the nodes. Use [`crate::Node::address`] unless there are several links
-    /// between two nodes.
+    /// The addresses of its two ends, in the order of the nodes. Use [`crate::Node::address`]
+    /// unless there are several links between two nodes.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         self.shared.addresses
     }
@@ -53,7 +53,8 @@ impl LinkHandle {
     /// Its packet counters and lateness since the last [`crate::Lab::reset_measures`].
     ///
     /// # Errors
-    /// [`LabError::Backend`] if the backend is not `user`, which alone has measures. [`LabError::Gone`].
+    /// [`LabError::Backend`] if the backend is not `user`, which alone has measures.
+    /// [`LabError::Gone`].
     pub fn measures(&self) -> Result<Measures, LabError> {
         let Emulated { number, orders } = self.emulated()?;
         orders.measure(Some(*number))
@@ -62,7 +63,8 @@ impl LinkHandle {
     /// Changes both directions, from the next packet on.
     ///
     /// # Errors
-    /// [`LabError::Backend`] if the backend is not `user`, [`LabError::Invalid`] for an invalid value, [`LabError::Gone`].
+    /// [`LabError::Backend`] if the backend is not `user`, [`LabError::Invalid`] for an invalid
+    /// value, [`LabError::Gone`].
     pub fn change(&self, change: &Change) -> Result<(), LabError> {
         let Emulated { number, orders } = self.emulated()?;
         let mut link = self.link();
@@ -82,7 +84,8 @@ impl LinkHandle {
         orders.send(Order::RestartSchedule(*number))
     }
 
-    /// The configured one-way time of a packet of this length, forward if `there`, without the schedule.
+    /// The configured one-way time of a packet of this length, forward if `there`, without the
+    /// schedule.
     pub(crate) fn one_way(&self, there: bool, bytes: u64) -> Duration {
         let link = self.link();
         let link = if there { &*link } else { link.back() };

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::LabError;
 
-/// The packet counters of one direction since the last reset. A super-packet (offload) counts as one.
+/// The packet counters of one direction since the last reset. A super-packet (offload) counts as
+/// one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Received packets.

@@ -1,8 +1,8 @@
 //! A node: an unnamed network namespace and a worker thread in it.
 //!
-//! Nothing is written to `/run/netns`, so nothing can be left behind: the namespace exists as long as the thread, the
-//! descriptor, and the programs and sockets in it. When the process ends, also if it is killed, the kernel closes the first
-//! two and kills the programs.
+//! Nothing is written to `/run/netns`, so nothing can be left behind: the namespace exists as long
+//! as the thread, the descriptor, and the programs and sockets in it. When the process ends, also
+//! if it is killed, the kernel closes the first two and kills the programs.
 
 mod children;
 
@@ -23,7 +23,8 @@ use children::Children;
 
 type Job = Box<dyn FnOnce(&mut Children) + Send>;
 
-/// A node of a lab. Clones refer to the same node. After the lab is dropped, all functions fail with [`LabError::Gone`].
+/// A node of a lab. Clones refer to the same node. After the lab is dropped, all functions fail
+/// with [`LabError::Gone`].
 #[derive(Clone, Debug)]
 pub struct Node {
     shared: Arc<Shared>,
@@ -56,10 +57,10 @@ impl Node {
         self.shared.address.into()
     }
 
-    /// Runs `f` on a new thread in the namespace, and waits for it. Sockets that it creates belong to the node and may then be
-    /// used by any thread; they keep the namespace alive even after the lab. Threads and programs that it starts are in the
-    /// namespace too, but programs are killed with the lab only if [`Node::spawn`] starts them. A panic of `f` is resumed in
-    /// the caller.
+    /// Runs `f` on a new thread in the namespace, and waits for it. Sockets that it creates belong
+    /// to the node and may then be used by any thread; they keep the namespace alive even after the
+    /// lab. Threads and programs that it starts are in the namespace too, but programs are killed
+    /// with the lab only if [`Node::spawn`] starts them. A panic of `f` is resumed in the caller.
     ///
     /// # Errors
     /// [`LabError::Gone`], or [`LabError::System`] if no thread could be started or moved.
@@ -83,10 +84,11 @@ impl Node {
         })
     }
 
-    /// Starts a program in the namespace; `configure` sets its arguments, environment and standard streams. It is killed with
-    /// the lab, together with its descendants: they are in a new PID namespace (though `/proc` is the host's). The [`Child`]
-    /// represents all of them: they end when it is killed or when the program ends. Its exit code is the program's, 127 if
-    /// there is no such program, and 128 + N if signal N ended it.
+    /// Starts a program in the namespace; `configure` sets its arguments, environment and standard
+    /// streams. It is killed with the lab, together with its descendants: they are in a new PID
+    /// namespace (though `/proc` is the host's). The [`Child`] represents all of them: they end
+    /// when it is killed or when the program ends. Its exit code is the program's, 127 if there is
+    /// no such program, and 128 + N if signal N ended it.
     ///
     /// # Errors
     /// [`LabError::Gone`], or [`LabError::System`] if it could not be started.
@@ -110,7 +112,8 @@ impl Node {
         answer.recv().map_err(|_| LabError::Gone)?
     }
 
-    /// Creates a namespace and its worker thread. Its loopback device is down, and it has no address yet.
+    /// Creates a namespace and its worker thread. Its loopback device is down, and it has no
+    /// address yet.
     pub(crate) fn new(name: &str, index: usize, address: Ipv4Addr) -> Result<Self, LabError> {
         let (jobs, work) = channel();
         let (reply, ready) = channel();
@@ -169,8 +172,8 @@ impl std::fmt::Debug for Namespace {
     }
 }
 
-/// The worker thread: it creates the namespace, then starts programs, because PR_SET_PDEATHSIG (prctl(2)) fires when the
-/// *thread* that started them ends, not the process.
+/// The worker thread: it creates the namespace, then starts programs, because PR_SET_PDEATHSIG
+/// (prctl(2)) fires when the *thread* that started them ends, not the process.
 fn run_worker(reply: &Sender<Result<(File, i32), LabError>>, work: &Receiver<Job>) {
     let _ = reply.send(enter_new_namespace().map(|file| (file, gettid().as_raw_nonzero().get())));
     let mut children = Children::default();
@@ -181,7 +184,8 @@ fn run_worker(reply: &Sender<Result<(File, i32), LabError>>, work: &Receiver<Job
 }
 
 fn enter_new_namespace() -> Result<File, LabError> {
-    // Deprecated because it is unsafe for *descriptor tables* (`UnshareFlags::FILES`); for a network it is sound.
+    // Deprecated because it is unsafe for *descriptor tables* (`UnshareFlags::FILES`); for a
+    // network it is sound.
     #[allow(deprecated)]
     rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNET)
         .map_err(LabError::system("make a network namespace"))?;

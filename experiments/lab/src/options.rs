@@ -18,11 +18,13 @@ pub enum Backend {
 /// The options of a lab.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The backend of all links. `None`: for each link the simplest that supports it on this machine.
+    /// The backend of all links. `None`: for each link the simplest that supports it on this
+    /// machine.
     pub backend: Option<Backend>,
     /// `tcp_congestion_control` in all nodes. `None`: the host's.
     pub congestion: Option<String>,
-    /// `tcp_wmem` in all nodes: minimum, default and maximum bytes of a socket's send buffer. `None`: the host's.
+    /// `tcp_wmem` in all nodes: minimum, default and maximum bytes of a socket's send buffer.
+    /// `None`: the host's.
     pub tcp_wmem: Option<[u32; 3]>,
     /// `tcp_rmem` in all nodes, as `tcp_wmem` for receiving.
     pub tcp_rmem: Option<[u32; 3]>,

@@ -13,8 +13,8 @@ const GAP: Duration = Duration::from_millis(5);
 /// How often the echo server checks whether to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The median round trip of 31 packets. The time limit for each is twice `expected` plus one second. Lost packets are
-/// ignored.
+/// The median round trip of 31 packets. The time limit for each is twice `expected` plus one
+/// second. Lost packets are ignored.
 pub(crate) fn median(a: &Node, b: &Node, expected: Duration) -> Result<Duration, LabError> {
     let client = socket(a)?;
     let server = socket(b)?;

@@ -63,8 +63,8 @@ impl Routes {
         Ok(())
     }
 
-    /// The links from one node to another, in order, each with `true` if it is used from its first end to its second.
-    /// `None` if there is no path.
+    /// The links from one node to another, in order, each with `true` if it is used from its first
+    /// end to its second. `None` if there is no path.
     pub(crate) fn path(&self, from: &Node, to: &Node) -> Option<Vec<(usize, bool)>> {
         let mut path = Vec::new();
         let mut here = from.index();

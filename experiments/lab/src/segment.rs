@@ -29,20 +29,24 @@ impl Segment {
         Some(numbered(self.number, position).into())
     }
 
-    /// Changes the rate from a member to the bridge, in bits per second as [`Link::rate`] counts them.
+    /// Changes the rate from a member to the bridge, in bits per second as [`Link::rate`] counts
+    /// them.
     ///
     /// # Errors
-    /// [`LabError::Invalid`] if it is no member, [`LabError::Tool`] if the kernel has no token bucket.
+    /// [`LabError::Invalid`] if it is no member, [`LabError::Tool`] if the kernel has no token
+    /// bucket.
     pub fn limit_uplink(&self, node: &Node, rate: u64) -> Result<(), LabError> {
         let (device, _) = self.devices(node)?;
         let limiter = limiter(rate).unwrap_or_default();
         node.batch("tc", &format!("qdisc replace dev {device} root {limiter}\n"))
     }
 
-    /// Drops the first packet of each connection over TCP to a member, as a router with address translation does.
+    /// Drops the first packet of each connection over TCP to a member, as a router with address
+    /// translation does.
     ///
     /// # Errors
-    /// [`LabError::Invalid`] if it is no member, [`LabError::Tool`] if the kernel has no filter `u32` or no action `mirred`.
+    /// [`LabError::Invalid`] if it is no member, [`LabError::Tool`] if the kernel has no filter
+    /// `u32` or no action `mirred`.
     pub fn refuse_connections(&self, node: &Node) -> Result<(), LabError> {
         let (device, _) = self.devices(node)?;
         // What is redirected there reaches no address.
@@ -81,13 +85,14 @@ impl Lab {
     /// Joins nodes by an Ethernet segment, a bridge without emulation.
     ///
     /// # Errors
-    /// [`LabError::Invalid`] for too many nodes, [`LabError::System`] or [`LabError::Tool`] if the system refused it.
+    /// [`LabError::Invalid`] for too many nodes, [`LabError::System`] or [`LabError::Tool`] if the
+    /// system refused it.
     pub fn segment(&mut self, nodes: &[&Node]) -> Result<Segment, LabError> {
         self.ethernet(nodes, None)
     }
 
-    /// As [`Self::segment`], with this rate between each node and the bridge, in each direction, in bits per second as [`Link::rate`] counts
-    /// them. The kernel's token bucket (`tbf`) limits it.
+    /// As [`Self::segment`], with this rate between each node and the bridge, in each direction, in
+    /// bits per second as [`Link::rate`] counts them. The kernel's token bucket (`tbf`) limits it.
     ///
     /// # Errors
     /// As [`Self::segment`]; [`LabError::Tool`] if the kernel has no token bucket.

@@ -1,4 +1,5 @@
-//! The network settings that are pinned in every node, so that results do not depend on the host's and can be recorded.
+//! The network settings that are pinned in every node, so that results do not depend on the host's
+//! and can be recorded.
 
 use std::path::PathBuf;
 
@@ -12,8 +13,8 @@ const FROM_HOST: &[&str] = &[
     "ipv4/tcp_slow_start_after_idle",
 ];
 
-/// The settings of every lab: forwarding, no cached TCP metrics, no reverse-path filter, and no IPv6, whose control packets
-/// would take part in the losses.
+/// The settings of every lab: forwarding, no cached TCP metrics, no reverse-path filter, and no
+/// IPv6, whose control packets would take part in the losses.
 const FIXED: &[(&str, &str)] = &[
     ("ipv4/ip_forward", "1"),
     ("ipv4/tcp_no_metrics_save", "1"),

@@ -9,8 +9,8 @@ use crate::{LabError, Node};
 /// The time limit for a read or write.
 const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The payload rate of one TCP connection in bits per second, received by `to` during `time`. The time `lead` before that, in
-/// which the congestion window grows, is not counted.
+/// The payload rate of one TCP connection in bits per second, received by `to` during `time`. The
+/// time `lead` before that, in which the congestion window grows, is not counted.
 ///
 /// # Errors
 /// [`LabError::System`] if the connection could not be made or broke, [`LabError::Gone`].

@@ -1,6 +1,6 @@
-//! Conformance of links to their configuration. The bounds for a link that is faster than configured are narrow; those for
-//! a slower one are wide, because a virtual machine loses processor time to others. `cargo xp lab --conformance` gives the
-//! exact figures.
+//! Conformance of links to their configuration. The bounds for a link that is faster than
+//! configured are narrow; those for a slower one are wide, because a virtual machine loses
+//! processor time to others. `cargo xp lab --conformance` gives the exact figures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -20,8 +20,9 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// The best of up to eight measurements, until one is `right`. A stall of the machine makes a share too small, or, if the backlog arrives within
-/// the measurement, too large. A link that is faster than configured is so in all of them.
+/// The best of up to eight measurements, until one is `right`. A stall of the machine makes a share
+/// too small, or, if the backlog arrives within the measurement, too large. A link that is faster
+/// than configured is so in all of them.
 fn best(mut measure: impl FnMut() -> f64, right: RangeInclusive<f64>) -> f64 {
     let most = *right.end();
     let mut found: Option<f64> = None;
@@ -180,7 +181,8 @@ fn the_mtu_limits_packets() {
         let pair = Pair::new(backend, &Link::new().mtu(600));
         let (here, there) = pair.sockets();
         there.set_read_timeout(Some(MS(2000))).unwrap();
-        // 600 bytes less 28 of headers; longer ones are not fragmented, because sockets discover the MTU.
+        // 600 bytes less 28 of headers; longer ones are not fragmented, because sockets discover
+        // the MTU.
         assert_eq!(here.send(&[0; 572]).unwrap(), 572);
         assert_eq!(there.recv(&mut [0; 2048]).unwrap(), 572);
         let text = String::from_utf8(output(&pair, "ip -o link show l0")).unwrap();

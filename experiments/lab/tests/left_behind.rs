@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use levada_lab::{Backend, Lab, Link, Options};
 
-/// The environment variable that makes this executable, started again, a process with a lab, and says how it ends.
+/// The environment variable that makes this executable, started again, a process with a lab, and
+/// says how it ends.
 const ROLE: &str = "LEVADA_LAB_TEST_ROLE";
 
 /// The argument that marks programs of the lab of this process.

@@ -141,7 +141,8 @@ impl Setup {
         TcpStream::connect(("127.0.0.1", self.port())).is_ok()
     }
 
-    /// A program, unprivileged where its server has to be, because both ends of a fast connection have the same user.
+    /// A program, unprivileged where its server has to be, because both ends of a fast connection
+    /// have the same user.
     fn command(&self, words: &Words, is_fast: bool) -> anyhow::Result<Command> {
         let [program, arguments @ ..] = words.0.as_slice() else { bail!("there is no program") };
         let path = find(program).with_context(|| format!("{program} is not installed"))?;

@@ -38,7 +38,8 @@ impl Segments {
         Self { all: self.all - earlier.all, retransmitted }
     }
 
-    /// The share of those that were sent again; acknowledgements without data count as segments, too.
+    /// The share of those that were sent again; acknowledgements without data count as segments,
+    /// too.
     pub fn retransmitted_share(self) -> f64 {
         self.retransmitted as f64 / self.all.max(1) as f64
     }

@@ -19,7 +19,8 @@ pub const NGINX: &str = "nginx";
 pub const MEDIATED: &str = "levada, mediated";
 /// The chunks of short files, in KiB.
 const CHUNKS_KIB: [u32; 4] = [4, 16, 64, 256];
-/// Uplinks in Mbit/s: `exp(uniform(ln 5, ln 100))` of Python's `random.Random` with the seeds 1, 2 and 3.
+/// Uplinks in Mbit/s: `exp(uniform(ln 5, ln 100))` of Python's `random.Random` with the seeds 1, 2
+/// and 3.
 const UPLINKS: [[f64; 8]; 3] = [
     [7.5, 63.3, 49.3, 10.7, 22.1, 19.2, 35.2, 53.1],
     [87.7, 85.5, 5.9, 6.4, 61.1, 45.3, 37.2, 12.6],
@@ -146,8 +147,8 @@ impl Point {
         self.scenario != Scenario::Unreachable || client >= 3
     }
 
-    /// The least time in seconds in which all clients can have the file: the source's link carries it once, each client's too, and all
-    /// uplinks together all copies.
+    /// The least time in seconds in which all clients can have the file: the source's link carries
+    /// it once, each client's too, and all uplinks together all copies.
     pub fn bound(self) -> f64 {
         let rate = |mbit: f64| mbit * 1e6 / 8.0;
         let bytes = self.bytes as f64;

@@ -95,7 +95,8 @@ impl Scene {
         Ok(rows)
     }
 
-    /// A group of clients gets the file: the times in seconds, in ascending order. They each make a file when they are done.
+    /// A group of clients gets the file: the times in seconds, in ascending order. They each make a
+    /// file when they are done.
     fn get(
         &self,
         subject: &str,

@@ -21,7 +21,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// More reports than wait at a time.
 const REPORTS: usize = 1000;
 
-/// The times in seconds from the first message of a download to its end, without the handshake. Direct mode, one download after the other.
+/// The times in seconds from the first message of a download to its end, without the handshake.
+/// Direct mode, one download after the other.
 pub fn downloads(
     address: &str,
     identity_of_coordinator: &str,
@@ -82,7 +83,8 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Fetches the content, reports the end and how long each chunk took, and goes on providing until `stop` is resolved.
+    /// Fetches the content, reports the end and how long each chunk took, and goes on providing
+    /// until `stop` is resolved.
     pub(super) async fn fetch(
         self,
         complete: impl FnOnce(Vec<(u32, Duration)>),

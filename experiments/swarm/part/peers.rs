@@ -37,7 +37,8 @@ pub struct Arguments {
     length: usize,
     /// The bytes of a chunk
     chunk: u32,
-    /// Keep a file for each peer, in memory; otherwise each verifies what comes, and reads what it provides from one file
+    /// Keep a file for each peer, in memory; otherwise each verifies what comes, and reads what it
+    /// provides from one file
     #[arg(long)]
     keep: bool,
     /// Direct mode: peers connect to each other

@@ -8,7 +8,8 @@ use crate::table::{Table, short};
 /// The number of peers of the model.
 const PEERS: f64 = 1e6;
 
-/// The line through the medians over the logarithm of the peers, for each number of chunks: a model, not a measurement.
+/// The line through the medians over the logarithm of the peers, for each number of chunks: a
+/// model, not a measurement.
 pub fn model(rows: &[Row]) -> Table {
     let head = [
         "chunks",

@@ -10,7 +10,8 @@ use super::{line, unchanged};
 use crate::table::{Table, short};
 use crate::threshold::Threshold::{Any, AtLeast};
 
-/// The averages of the paper (sections "RTT averages" and "Randomized Client Request Sequence Benchmark").
+/// The averages of the paper (sections "RTT averages" and "Randomized Client Request Sequence
+/// Benchmark").
 fn of_paper(variant: Variant, metric: &str) -> Option<&'static str> {
     match (metric, variant.blocks, variant.random, variant.swap) {
         ("mean", true, false, Swap::ControlByUdp) => Some("33.423"),
@@ -66,13 +67,15 @@ pub fn completeness(rows: &[Row]) -> Table {
     table
 }
 
-/// One peer beside scp.
+/// One peer, compared with scp and rsync.
 pub fn single(rows: &[Row]) -> Table {
-    let mut table = Table::new("One peer beside scp", ["comparison", "target", "result"]);
+    let mut table = Table::new("One peer beside scp and rsync", ["comparison", "target", "result"]);
     for own in rows.iter().filter(|row| row.subject == one_peer::LEVADA && row.metric == "MB/s") {
-        let rival = find(rows, one_peer::SCP, "MB/s", &own.params);
-        let ratio = rival.and_then(|rival| ratio_row(own, rival));
-        line(&mut table, "rate ÷ `scp`'s".into(), AtLeast(1.0), ratio);
+        for name in [one_peer::SCP, one_peer::RSYNC] {
+            let rival = find(rows, name, "MB/s", &own.params);
+            let ratio = rival.and_then(|rival| ratio_row(own, rival));
+            line(&mut table, format!("rate ÷ the rate of `{name}`"), AtLeast(1.0), ratio);
+        }
     }
     table
 }

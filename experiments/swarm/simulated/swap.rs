@@ -3,7 +3,8 @@
 use clap::ValueEnum;
 use levada_swarm::simulator::Recovery;
 
-/// The transports of a share's two streams. The paper calls its two variants by the protocol of the control messages.
+/// The transports of a share's two streams. The paper calls its two variants by the protocol of the
+/// control messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Swap {
     /// Both streams by TCP
@@ -30,7 +31,8 @@ impl Swap {
         if self == Self::ControlByUdp { "control" } else { "data" }
     }
 
-    /// What sends lost messages and chunks again: QUIC, or the fixed timers of the paper, in place of UDP.
+    /// What sends lost messages and chunks again: QUIC, or the fixed timers of the paper, in place
+    /// of UDP.
     pub fn recovery(self, fixed_timers: bool) -> (Recovery, Recovery) {
         let udp = if fixed_timers { Recovery::FixedTimers } else { Recovery::Quic };
         match self {

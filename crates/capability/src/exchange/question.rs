@@ -10,7 +10,8 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::Capability;
 use crate::reader::{are_addresses, is_name};
 
-/// The longest encoding of a question, in bytes: the parameters of one link, and 16 KiB for the other fields.
+/// The longest encoding of a question, in bytes: the parameters of one link, and 16 KiB for the
+/// other fields.
 const MAX_QUESTION: usize = Params::MAX_LEN + 16 * 1024;
 /// The tolerated difference of two clocks, in seconds.
 const CLOCK_SKEW: u64 = 300;

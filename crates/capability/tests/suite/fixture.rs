@@ -1,5 +1,5 @@
-//! Texts and a presentation as the first release wrote them. Every later release reads them. They are the test vectors of
-//! `docs/protocol.md`: a line changes only with the version of the format.
+//! Texts and a presentation as the first release wrote them. Every later release reads them. They
+//! are the test vectors of `docs/protocol.md`: a line changes only with the version of the format.
 
 use levada_capability::{Capability, Invitation, Operation};
 use std::collections::BTreeMap;

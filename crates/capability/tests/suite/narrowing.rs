@@ -1,4 +1,5 @@
-//! Links can only narrow rights and caveats: `grant` refuses anything else, and the node refuses forged links.
+//! Links can only narrow rights and caveats: `grant` refuses anything else, and the node refuses
+//! forged links.
 
 use levada_capability::{
     Capability, Chain, ChainError, GrantError, LinkBody, LinkError, Narrowing, Operation, Rights,

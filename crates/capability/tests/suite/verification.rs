@@ -193,8 +193,8 @@ fn chains_cannot_be_spliced() {
     let to_mallory = passed_on(&bob, BOB, MALLORY, Rights::ALL);
     assert!(present(&to_mallory, MALLORY, Operation::Connect).is_ok());
 
-    // Mallory appends a link from Bob to the chain of Carol, whose text is known, or to Alice's first link. Bob's signature
-    // covers the links before it.
+    // Mallory appends a link from Bob to the chain of Carol, whose text is known, or to Alice's
+    // first link. Bob's signature covers the links before it.
     for stem in [&carol, &alice] {
         let mut forger = Forger::with_text(stem);
         let genuine = Forger::with_text(&to_mallory);

@@ -1,5 +1,5 @@
-//! The header field `Levada-Catalogue-Behind`: how far a catalogue that several nodes share is behind, in answers that caches do not keep
-//! without asking again.
+//! The header field `Levada-Catalogue-Behind`: how far a catalogue that several nodes share is
+//! behind, in answers that caches do not keep without asking again.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,8 +38,9 @@ impl Behind {
         }
     }
 
-    /// Adds the field, unless the store is up to date or the response never changes: a cache may deliver that for a year. Other
-    /// caches would keep the field after it has ceased to be true, so they must not store the response.
+    /// Adds the field, unless the store is up to date or the response never changes: a cache may
+    /// deliver that for a year. Other caches would keep the field after it has ceased to be true,
+    /// so they must not store the response.
     pub fn mark(&self, response: Response, store: &dyn Store) -> Response {
         if !self.is_shared || response.policy == Some(CachePolicy::Immutable) {
             return response;

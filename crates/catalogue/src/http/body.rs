@@ -40,8 +40,8 @@ impl Body {
     }
 }
 
-/// An open file. A temporary file of the server also holds its part of the memory budget until the last reference is
-/// dropped.
+/// An open file. A temporary file of the server also holds its part of the memory budget until the
+/// last reference is dropped.
 #[derive(Debug)]
 pub struct BodyFile {
     file: File,

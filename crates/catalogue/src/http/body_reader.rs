@@ -1,5 +1,5 @@
-//! Reads the body of a request (RFC 9112 sections 6 and 7), up to a maximum length. It is read to its end, because the next
-//! request of the connection begins there.
+//! Reads the body of a request (RFC 9112 sections 6 and 7), up to a maximum length. It is read to
+//! its end, because the next request of the connection begins there.
 
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -7,9 +7,10 @@ use super::request::{BodyLength, Refusal};
 
 /// The maximum length of the body of a request, in bytes.
 pub const MAX_BODY: usize = 64 * 1024;
-/// A longer body needs a permit of [`Site::long_bodies`](super::Site::long_bodies); in bytes.
+/// A longer body needs a permit of `Limits::long_bodies`; in bytes.
 const MAX_WITHOUT_PERMIT: usize = 4 * 1024;
-/// The maximum length of a line of a chunked body, in bytes: a chunk size with its extensions, or a trailer field.
+/// The maximum length of a line of a chunked body, in bytes: a chunk size with its extensions, or a
+/// trailer field.
 const MAX_LINE: usize = 1024;
 /// The maximum number of trailer fields.
 const MAX_TRAILERS: usize = 16;
@@ -54,8 +55,8 @@ impl BodyReader {
         matches!(self.remaining, Remaining::Bytes(0) | Remaining::Chunks(Chunks::Done))
     }
 
-    /// Consumes the part of `bytes` that belongs to the body, and returns its length in bytes. `acquire` returns a permit for a
-    /// long body.
+    /// Consumes the part of `bytes` that belongs to the body, and returns its length in bytes.
+    /// `acquire` returns a permit for a long body.
     ///
     /// # Errors
     /// The body is too long or malformed, or there is no permit.
@@ -141,7 +142,8 @@ impl Chunks {
         Ok(at)
     }
 
-    /// The state behind `byte`, which is not data of a chunk; `length` bytes of data were read before.
+    /// The state behind `byte`, which is not data of a chunk; `length` bytes of data were read
+    /// before.
     fn step(self, byte: u8, length: usize) -> Result<Self, Refusal> {
         Ok(match (self, byte) {
             (Self::Size { size, digits, seen }, byte) if byte.is_ascii_hexdigit() && digits < 8 => {

@@ -1,4 +1,5 @@
-//! A cache of contents that were read from the store or made from it, bounded in bytes and in entries.
+//! A cache of contents that were read from the store or made from it, bounded in bytes and in
+//! entries.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 use levada_core::Digest;
 
 use super::content::Content;
-use crate::rethink::PackageRequest;
 
 /// The maximum number of entries. Many are open files, of which a process may have 1024 by default.
 const MAX_ENTRIES: usize = 256;
@@ -21,13 +21,15 @@ pub(super) enum CacheKey {
     /// A descriptor that the index does not have.
     Descriptor(Digest),
     /// A body of the reTHINK compatibility layer.
-    Package(PackageRequest),
+    #[cfg(feature = "rethink")]
+    Package(crate::rethink::PackageRequest),
 }
 
 /// The value of an entry.
 #[derive(Clone, Debug)]
 pub(super) enum Cached {
-    /// A content, and its [template tag](super::tag::Tag::Template) if it is a body of the reTHINK compatibility layer.
+    /// A content, and its [template tag](super::tag::Tag::Template) if it is a body of the reTHINK
+    /// compatibility layer.
     Content(Content, [u8; 16]),
     /// Compression saves too little.
     Incompressible,
@@ -68,8 +70,9 @@ impl Cache {
         Self { limit, entries: Mutex::default() }
     }
 
-    /// The value of `key`, unless it was stored with another `generation`. For content of a package that is
-    /// [`Store::replaced`](crate::store::Store::replaced), read before the package was opened.
+    /// The value of `key`, unless it was stored with another `generation`. For content of a package
+    /// that is [`Store::replaced`](crate::store::Store::replaced), read before the package was
+    /// opened.
     pub fn find(&self, key: &CacheKey, generation: u64) -> Option<Cached> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.clock += 1;

@@ -16,8 +16,8 @@ pub(super) fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Shuts down the sending side, which also sends what the kernel holds back of the last response (`MSG_MORE`). A close alone
-/// would discard that if the client has sent input that was not read.
+/// Shuts down the sending side, which also sends what the kernel holds back of the last response
+/// (`MSG_MORE`). A close alone would discard that if the client has sent input that was not read.
 pub(super) fn shutdown_write(socket: impl AsFd) {
     let _ = shutdown(socket, Shutdown::Write);
 }

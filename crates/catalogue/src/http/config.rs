@@ -8,7 +8,8 @@ use super::tls::Tls;
 /// The timeouts of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a request with its body, from its first byte; for the first request, from the start of the connection.
+    /// For a request with its body, from its first byte; for the first request, from the start of
+    /// the connection.
     pub head: Duration,
     /// Between two requests.
     pub idle: Duration,
@@ -32,7 +33,8 @@ impl Default for Timeouts {
     }
 }
 
-/// How many bytes a client must read within [`Timeouts::stall`]; the connection of a slower one is closed.
+/// How many bytes a client must read within [`Timeouts::stall`]; the connection of a slower one is
+/// closed.
 pub const MIN_PROGRESS: u64 = 32 * 1024;
 
 /// How the catalogue is served.
@@ -40,18 +42,18 @@ pub const MIN_PROGRESS: u64 = 32 * 1024;
 pub struct Config {
     /// Which values of `Host` are accepted.
     pub hosts: Hosts,
-    /// The maximum number of connections, reduced to a third of the process's limit on open files. When it is reached,
-    /// idle connections are evicted.
+    /// The maximum number of connections, reduced to a third of the process's limit on open files.
+    /// When it is reached, idle connections are evicted.
     pub connections: usize,
-    /// The maximum number of connections of one source, an IPv4 address or the /64 of an IPv6 address. `None` means half
-    /// of all connections.
+    /// The maximum number of connections of one source, an IPv4 address or the /64 of an IPv6
+    /// address. `None` means half of all connections.
     pub per_source: Option<usize>,
     /// Whether the catalogue is served, or only [`Extra`](super::Extra).
     pub catalogue: bool,
     /// The certificate for HTTPS; `None` serves plain HTTP.
     pub tls: Option<Tls>,
-    /// The maximum number of concurrent watches, reduced to half of the connections, but at least one; further ones get
-    /// status 503.
+    /// The maximum number of concurrent watches, reduced to half of the connections, but at least
+    /// one; further ones get status 503.
     pub watches: usize,
     /// The size of the cache for packages and bodies made from them, in bytes.
     pub cache: u64,

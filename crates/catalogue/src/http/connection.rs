@@ -107,8 +107,9 @@ impl Connection {
         }
     }
 
-    /// Answers what has already arrived, without registering the socket with the reactor: most clients with a single request
-    /// have sent it before the connection is accepted. Returns a connection that is not finished.
+    /// Answers what has already arrived, without registering the socket with the reactor: most
+    /// clients with a single request have sent it before the connection is accepted. Returns a
+    /// connection that is not finished.
     pub fn answer_first(mut self, socket: StdStream) -> Option<(Self, StdStream, Step)> {
         match io::Read::read(&mut &socket, &mut self.input) {
             Ok(0) => return None,
@@ -216,7 +217,8 @@ impl Connection {
         self.refused || self.start < self.end
     }
 
-    /// Appends a response to the send buffer. Returns the step that must precede the next response, if any.
+    /// Appends a response to the send buffer. Returns the step that must precede the next response,
+    /// if any.
     fn push(&mut self, response: Response, context: ResponseContext) -> Option<Step> {
         self.site.counters.count_response(response.status);
         let response = if context.is_v1 { self.site.mark_behind(response) } else { response };
@@ -237,7 +239,8 @@ impl Connection {
         is_long.then_some(Step::Send)
     }
 
-    /// Reads more input. `None` if the client has closed its side: its requests are answered by now.
+    /// Reads more input. `None` if the client has closed its side: its requests are answered by
+    /// now.
     async fn fill(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
         if self.start > 0 {
             self.input.copy_within(self.start..self.end, 0);
@@ -245,8 +248,8 @@ impl Connection {
         }
         self.begin_wait(deadline);
         let mut free = ReadBuf::new(&mut self.input[self.end..]);
-        // After a read that does not fill the buffer, `poll_read` clears the readiness, which saves the call that would return
-        // EAGAIN; `try_read` does not.
+        // After a read that does not fill the buffer, `poll_read` clears the readiness, which saves
+        // the call that would return EAGAIN; `try_read` does not.
         let read = deadline.or(|cx| socket.poll_read(cx, &mut free)).await;
         let count = free.filled().len();
         match read {
@@ -274,7 +277,8 @@ impl Connection {
         }
     }
 
-    /// Sends everything that is pending. `None` if the socket failed or the client reads too slowly.
+    /// Sends everything that is pending. `None` if the socket failed or the client reads too
+    /// slowly.
     async fn send(&mut self, socket: &mut Socket, deadline: &mut Deadline) -> Option<()> {
         if self.send_buffer.is_done() {
             return Some(());

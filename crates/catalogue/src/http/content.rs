@@ -56,9 +56,10 @@ impl Content {
         }
     }
 
-    /// Temporary content. If it is long it is written to an unnamed file and takes its length from `budget`. The file is the
-    /// one that `scratch` returns, because the kernel sends the larger pages of a disk file faster, or else a memfd.
-    /// `None` if the budget is exhausted, or no file can be opened or written.
+    /// Temporary content. If it is long it is written to an unnamed file and takes its length from
+    /// `budget`. The file is the one that `scratch` returns, because the kernel sends the larger
+    /// pages of a disk file faster, or else a memfd. `None` if the budget is exhausted, or no file
+    /// can be opened or written.
     pub fn temporary(
         bytes: Bytes,
         budget: &Arc<Semaphore>,
@@ -103,7 +104,8 @@ impl Content {
         }
     }
 
-    /// A body with the bytes from the offset `from` up to, and excluding, `to`; both within the length.
+    /// A body with the bytes from the offset `from` up to, and excluding, `to`; both within the
+    /// length.
     pub fn part(&self, from: u64, to: u64) -> Body {
         match self {
             Self::Bytes(bytes) => {

@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A deadline that is moved often and reached seldom. The timer is reset only if it fires too early or would fire too
-/// late, so that a busy connection does not touch it.
+/// A deadline that is moved often and reached seldom. The timer is reset only if it fires too early
+/// or would fire too late, so that a busy connection does not touch it.
 pub(super) struct Deadline {
     sleep: Pin<Box<Sleep>>,
     at: Instant,

@@ -1,7 +1,8 @@
 //! Changes of the catalogue as server-sent events (the HTML Standard, "Server-sent events").
 //!
-//! A stream has no queue. It reads the changes behind the last one that it has sent when the client has taken that one. A
-//! client that reads too slowly is disconnected, and resumes with the revision of the last change that it received.
+//! A stream has no queue. It reads the changes behind the last one that it has sent when the client
+//! has taken that one. A client that reads too slowly is disconnected, and resumes with the
+//! revision of the last change that it received.
 
 use std::fmt;
 use std::sync::Arc;
@@ -72,7 +73,8 @@ impl EventStream {
         Self { source, after, filter, revision, started: false, _permit: permit }
     }
 
-    /// The next events, or a keep-alive. `None` if the stream has ended: the server stops, or the store failed.
+    /// The next events, or a keep-alive. `None` if the stream has ended: the server stops, or the
+    /// store failed.
     pub(super) async fn next(&mut self) -> Option<Vec<u8>> {
         if !self.started {
             self.started = true;
@@ -99,8 +101,8 @@ impl EventStream {
         }
     }
 
-    /// Sends the client its position, so that after a filtered period it does not resume behind a revision that the
-    /// store has compacted.
+    /// Sends the client its position, so that after a filtered period it does not resume behind a
+    /// revision that the store has compacted.
     fn position(&self) -> String {
         format!("id: {}\n\n", self.after)
     }

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::request::{Header, Refusal, Request};
-use crate::rethink::Host;
+use crate::host::Host;
 
 /// The text is not a host.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -31,8 +31,8 @@ impl Hosts {
         Ok(Self { accepted: hosts.iter().map(check).collect::<Result<_, _>>()?, forwarded: false })
     }
 
-    /// Uses `X-Forwarded-Host` instead of `Host` where it is present, for a deployment behind a proxy that sets it. The first
-    /// of a list is used, because each proxy appends its own host.
+    /// Uses `X-Forwarded-Host` instead of `Host` where it is present, for a deployment behind a
+    /// proxy that sets it. The first of a list is used, because each proxy appends its own host.
     #[must_use]
     pub fn forwarded(self, forwarded: bool) -> Self {
         Self { forwarded, ..self }
@@ -42,7 +42,7 @@ impl Hosts {
     pub(super) fn apply(&self, request: &mut Request<'_>) -> Result<(), Refusal> {
         let refuse = |detail| Refusal { status: 400, detail };
         if self.forwarded {
-            match request.forwarded_host {
+            match request.headers.forwarded_host {
                 Header::Absent => {}
                 Header::Value(value) => {
                     let first = value.split(|byte| *byte == b',').next().unwrap_or_default();

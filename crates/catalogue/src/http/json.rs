@@ -108,8 +108,8 @@ pub(super) struct HitJson {
     pub version: String,
 }
 
-/// Everything about a version but its descriptor. The description of the package is inserted byte for byte as it was
-/// published.
+/// Everything about a version but its descriptor. The description of the package is inserted byte
+/// for byte as it was published.
 pub(super) fn meta(published: &Published) -> String {
     let signatures: Vec<_> = published
         .signatures

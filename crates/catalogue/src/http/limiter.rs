@@ -1,9 +1,10 @@
 //! Limits the number of connections, in total and for each source.
 //!
-//! A source has a maximum, so that one source cannot take all connections. When a limit is reached, a new connection evicts
-//! the one that has been idle for the longest time, preferably of the source with the most connections. If none can be
-//! evicted, the new connection gets one of a few reserved permits: it may request health and metrics, and any other request
-//! waits for a regular permit.
+//! A source has a maximum, so that one source cannot take all connections. When a limit is reached,
+//! a new connection evicts the one that has been idle for the longest time, preferably of the
+//! source with the most connections. If none can be evicted, the new connection gets one of a few
+//! reserved permits: it may request health and metrics, and any other request waits for a regular
+//! permit.
 
 mod pool;
 
@@ -22,7 +23,8 @@ pub(super) use pool::Activity;
 
 /// How many connections are accepted beyond the limit.
 const RESERVED: usize = 32;
-/// How often a waiting connection tries again without a notification: none is sent when another connection becomes idle.
+/// How often a waiting connection tries again without a notification: none is sent when another
+/// connection becomes idle.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connections of a server.

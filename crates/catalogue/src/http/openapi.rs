@@ -139,7 +139,8 @@ fn operations() -> Vec<Operation> {
     ]
 }
 
-/// `/v1/watch` has no operation, because a client that is generated from this document would wait for the end of the stream.
+/// `/v1/watch` has no operation, because a client that is generated from this document would wait
+/// for the end of the stream.
 fn watch() -> (String, Value) {
     let item = json!({
         "summary": "GET: changes as they happen, as an endless stream of server-sent events (text/event-stream).",

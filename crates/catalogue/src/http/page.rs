@@ -1,5 +1,5 @@
-//! The page at `/`, for browsers: lists, search and the details of objects. It works without scripts; the script only copies
-//! commands.
+//! The page at `/`, for browsers: lists, search and the details of objects. It works without
+//! scripts; the script only copies commands.
 
 mod html;
 mod object;

@@ -1,8 +1,8 @@
 //! Which part of the API a path belongs to.
 
-/// Whether a path is answered by the reTHINK compatibility layer.
+/// Whether a path is answered by the reTHINK compatibility layer, if this build has it.
 pub(super) fn is_rethink(path: &str) -> bool {
-    is_below(path, "/.well-known")
+    cfg!(feature = "rethink") && is_below(path, "/.well-known")
 }
 
 /// Whether `path` is `root` or below it.

@@ -1,5 +1,5 @@
-//! Error responses: problem documents (RFC 9457), and plain text for the reTHINK compatibility layer, whose clients take any
-//! JSON body for the requested object, whatever the status is.
+//! Error responses: problem documents (RFC 9457), and plain text for the reTHINK compatibility
+//! layer, whose clients take any JSON body for the requested object, whatever the status is.
 
 use serde_json::json;
 
@@ -41,7 +41,8 @@ pub(super) fn refusal_response(refusal: Refusal, rethink: bool) -> Response {
     }
 }
 
-/// The response to an error of the store. The cause of an internal error goes to the log, not to the client.
+/// The response to an error of the store. The cause of an internal error goes to the log, not to
+/// the client.
 pub(super) fn of_store(error: &StoreError) -> Response {
     let (status, detail) = status_of(error);
     problem(status, detail)
@@ -71,8 +72,8 @@ fn status_of(error: &StoreError) -> (u16, String) {
     }
 }
 
-/// The response when a limit on concurrent work is reached; `rethink` if the request is for the reTHINK compatibility
-/// layer.
+/// The response when a limit on concurrent work is reached; `rethink` if the request is for the
+/// reTHINK compatibility layer.
 pub(super) fn busy(rethink: bool) -> Response {
     let detail = "the catalogue is busy: try again in a moment";
     refusal_response(Refusal { status: 503, detail }, rethink)

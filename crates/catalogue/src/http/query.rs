@@ -102,8 +102,8 @@ fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// Percent-encodes `text` for a path segment or a query value. Only unreserved characters are left as they are, so the
-/// result is also safe in an HTML attribute and in a shell command.
+/// Percent-encodes `text` for a path segment or a query value. Only unreserved characters are left
+/// as they are, so the result is also safe in an HTML attribute and in a shell command.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -5,8 +5,8 @@ use super::decimal;
 /// The range of a body that is requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Range {
-    /// The whole body: there is no range, or one that may be ignored because it is malformed, has another unit or several
-    /// parts.
+    /// The whole body: there is no range, or one that may be ignored because it is malformed, has
+    /// another unit or several parts.
     Whole,
     /// From an offset up to, and excluding, another.
     Part(u64, u64),

@@ -48,7 +48,8 @@ impl Job {
     pub(super) async fn run_blocking(self, site: &Site) -> Response {
         let until = Instant::now() + site.config.timeouts.store;
         let rethink = self.rethink;
-        let Ok(Ok(permit)) = timeout_at(until, Arc::clone(&site.store_calls).acquire_owned()).await
+        let Ok(Ok(permit)) =
+            timeout_at(until, Arc::clone(&site.limits.store_calls).acquire_owned()).await
         else {
             return busy(rethink);
         };

@@ -3,7 +3,7 @@
 mod framing;
 mod parse;
 
-use crate::rethink::Host;
+use crate::host::Host;
 
 pub use parse::{Parsed, parse};
 
@@ -48,12 +48,18 @@ pub struct Request<'a> {
     pub(super) body_length: BodyLength,
     /// The client waits for status 100 before it sends the body (RFC 9110 section 10.1.1).
     pub(super) expects_continue: bool,
-    pub(super) if_none_match: Header<'a>,
-    pub(super) if_range: Header<'a>,
-    pub(super) range: Header<'a>,
-    pub(super) accept_encoding: Header<'a>,
-    pub(super) last_event_id: Header<'a>,
-    pub(super) forwarded_host: Header<'a>,
+    pub(super) headers: Headers<'a>,
+}
+
+/// The header fields that an answer depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Headers<'a> {
+    pub if_none_match: Header<'a>,
+    pub if_range: Header<'a>,
+    pub range: Header<'a>,
+    pub accept_encoding: Header<'a>,
+    pub last_event_id: Header<'a>,
+    pub forwarded_host: Header<'a>,
 }
 
 /// The length of the body of a request (RFC 9112 section 6.3).

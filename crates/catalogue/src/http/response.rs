@@ -14,7 +14,8 @@ use super::tag::Tag;
 #[derive(Debug)]
 pub struct Response {
     pub(super) status: u16,
-    /// Header lines, each with its `\r\n`; all but Date, Cache-Control, Content-Length and Connection.
+    /// Header lines, each with its `\r\n`; all but Date, Cache-Control, Content-Length and
+    /// Connection.
     pub(super) fields: Vec<u8>,
     pub(super) body: Body,
     /// `None` if caches may decide by themselves.
@@ -50,7 +51,8 @@ impl Response {
         response
     }
 
-    /// As [`Self::new`] without `nosniff`: a browser runs the body as a script whatever its media type is.
+    /// As [`Self::new`] without `nosniff`: a browser runs the body as a script whatever its media
+    /// type is.
     pub(super) fn for_scripts(status: u16) -> Self {
         Self { status, fields: Vec::with_capacity(384), body: Body::empty(), policy: None }
     }
@@ -75,7 +77,8 @@ impl Response {
         response.cache_policy(CachePolicy::Revalidate).tag(&tag)
     }
 
-    /// Adds a header field. Bytes that a value must not contain are left out (RFC 9110 section 5.5).
+    /// Adds a header field. Bytes that a value must not contain are left out (RFC 9110 section
+    /// 5.5).
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Self {
         self.fields.extend_from_slice(name.as_bytes());
@@ -86,7 +89,8 @@ impl Response {
         self
     }
 
-    /// Allows scripts of all origins to read the response (CORS): no response depends on credentials.
+    /// Allows scripts of all origins to read the response (CORS): no response depends on
+    /// credentials.
     #[must_use]
     pub(super) fn any_origin(mut self) -> Self {
         self.fields.extend_from_slice(

@@ -1,5 +1,6 @@
-//! The reTHINK compatibility layer: `/.well-known/`. [`crate::rethink`] decides what is answered; this module adds the header
-//! fields and reads packages. Errors are plain text, because reTHINK clients take any JSON body for the requested object.
+//! The reTHINK compatibility layer: `/.well-known/`. [`crate::rethink`] decides what is answered;
+//! this module adds the header fields and reads packages. Errors are plain text, because reTHINK
+//! clients take any JSON body for the requested object.
 
 use std::sync::Arc;
 
@@ -44,7 +45,8 @@ pub(super) fn answer(site: &Arc<Site>, request: &Request<'_>) -> Reply {
         _ => None,
     };
     let cacheable = request.method != Method::Post;
-    let if_none_match = request.if_none_match.value().filter(|_| cacheable).map(<[u8]>::to_vec);
+    let if_none_match =
+        request.headers.if_none_match.value().filter(|_| cacheable).map(<[u8]>::to_vec);
     let context = Context { cacheable, if_none_match };
     match (site.index.rethink(request.path.as_bytes(), conditions.as_ref()), conditions) {
         (Answer::Body(template), _) => Reply::Ready(context.template(&template, request.host)),
@@ -78,8 +80,8 @@ impl Context {
         self.if_none_match.as_ref().is_some_and(|value| tag.is_in(value))
     }
 
-    /// Adds the fields for caches and scripts. An entity tag identifies a body at one URL, which includes the host, so the tag
-    /// of a template needs no host.
+    /// Adds the fields for caches and scripts. An entity tag identifies a body at one URL, which
+    /// includes the host, so the tag of a template needs no host.
     fn fields(&self, response: Response, tag: &Tag) -> Response {
         let response = response.any_origin();
         if self.cacheable {
@@ -107,7 +109,7 @@ impl Context {
     /// The response for a package, if its body is in the cache.
     fn cached(&self, site: &Site, package: &PackageRequest) -> Option<Response> {
         let key = CacheKey::Package(package.clone());
-        match site.cache.find(&key, site.store.replaced())? {
+        match site.bodies.cache.find(&key, site.store.replaced())? {
             Cached::Content(content, half) => Some(self.content(&content, half, package)),
             Cached::Incompressible => None,
         }
@@ -115,7 +117,8 @@ impl Context {
 
     fn content(&self, content: &Content, half: [u8; 16], package: &PackageRequest) -> Response {
         let tag = Tag::Template(half);
-        // Pages load code with `<script src>`, although its media type is JSON, as in the reTHINK catalogue.
+        // Pages load code with `<script src>`, although its media type is JSON, as in the reTHINK
+        // catalogue.
         let new = match package.part {
             PackagePart::Code => Response::for_scripts,
             PackagePart::Whole | PackagePart::Md5 => Response::new,
@@ -128,7 +131,7 @@ impl Context {
 
     /// Makes the body for a package from its code.
     fn build(&self, site: &Site, package: &PackageRequest) -> Response {
-        let _build = site.lock_build(&package.digest);
+        let _build = site.bodies.lock_build(&package.digest);
         if let Some(response) = self.cached(site, package) {
             return response;
         }
@@ -141,11 +144,12 @@ impl Context {
             Answer::Body(template) => {
                 let half = template.tag();
                 let body = template.parts().0;
-                let content = Content::temporary(body, &site.body_budget, || site.store.scratch());
+                let content =
+                    Content::temporary(body, &site.bodies.budget, || site.store.scratch());
                 let Some(content) = content else { return busy(true) };
                 let response = self.content(&content, half, package);
                 let key = CacheKey::Package(package.clone());
-                site.cache.put(key, generation, Cached::Content(content, half));
+                site.bodies.cache.put(key, generation, Cached::Content(content, half));
                 response
             }
             Answer::Missing(detail) => text(404, detail),
@@ -157,7 +161,7 @@ impl Context {
     fn decide(&self, site: &Site, which: ConditionalPackage, host: Option<&str>) -> Response {
         let decided = {
             // Bounds the memory for code, as in `build`.
-            let _build = site.lock_build(which.digest());
+            let _build = site.bodies.lock_build(which.digest());
             match read_code(site, which.digest()) {
                 Ok(code) => which.evaluate(&code),
                 Err(response) => return response,
@@ -177,10 +181,11 @@ impl Context {
         }
     }
 
-    /// The names of the objects that meet `conditions`. It reads every descriptor of the kind, so the number of concurrent
-    /// lists is bounded, and each must end within the timeout of a store call.
+    /// The names of the objects that meet `conditions`. It reads every descriptor of the kind, so
+    /// the number of concurrent lists is bounded, and each must end within the timeout of a store
+    /// call.
     fn list(&self, site: &Site, kind: Kind, conditions: &Conditions) -> Response {
-        let Ok(_permit) = site.conditional_lists.try_acquire() else { return busy(true) };
+        let Ok(_permit) = site.limits.conditional_lists.try_acquire() else { return busy(true) };
         let until = Instant::now() + site.config.timeouts.store;
         let mut met = Vec::new();
         let mut after = None;
@@ -207,7 +212,7 @@ impl Context {
 fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
     let generation = site.store.replaced();
     let damaged = || text(500, "the package is damaged: publish it again to repair it");
-    if site.verifier.known(digest, generation) == Verdict::Damaged {
+    if site.bodies.verifier.known(digest, generation) == Verdict::Damaged {
         return Err(damaged());
     }
     let code = match site.store.open_blob(digest) {
@@ -217,7 +222,7 @@ fn read_code(site: &Site, digest: &Digest) -> Result<Bytes, Response> {
         Ok(None) => return Err(text(500, "the package is not in the store")),
         Err(error) => return Err(text_of_store(&error)),
     };
-    match site.verifier.record(digest, sha256(&[&code]) == *digest, generation) {
+    match site.bodies.verifier.record(digest, sha256(&[&code]) == *digest, generation) {
         Verdict::Damaged => Err(damaged()),
         Verdict::Sound | Verdict::Unknown => Ok(code),
     }

@@ -8,9 +8,10 @@ use super::reply::Reply;
 use super::request::{Method, Refusal, Request};
 use super::response::{CachePolicy, Response};
 use super::site::Site;
-use super::{page, rethink, v1};
+use super::{page, v1};
 
-/// The reply to `request`. A reply to HEAD has the body of the reply to GET, which the connection does not send.
+/// The reply to `request`. A reply to HEAD has the body of the reply to GET, which the connection
+/// does not send.
 pub(super) fn route(site: &Arc<Site>, request: &Request<'_>) -> Reply {
     let is_rethink = is_rethink(request.path);
     match request.method {
@@ -26,8 +27,9 @@ pub(super) fn route(site: &Arc<Site>, request: &Request<'_>) -> Reply {
         let extra = site.extra_response(request.path);
         return Reply::Ready(extra.unwrap_or_else(|| problem(404, "there is no such path")));
     }
+    #[cfg(feature = "rethink")]
     if is_rethink {
-        return rethink::answer(site, request);
+        return super::rethink::answer(site, request);
     }
     if is_below(request.path, "/v1") {
         return v1::answer(site, request).unwrap_or_else(Reply::Ready);
@@ -38,7 +40,8 @@ pub(super) fn route(site: &Arc<Site>, request: &Request<'_>) -> Reply {
     }
 }
 
-/// The response to OPTIONS, which is also the response to a CORS preflight request (the Fetch Standard, "CORS protocol").
+/// The response to OPTIONS, which is also the response to a CORS preflight request (the Fetch
+/// Standard, "CORS protocol").
 fn options(rethink: bool) -> Response {
     Response::new(204)
         .field("Allow", allowed_methods(rethink))

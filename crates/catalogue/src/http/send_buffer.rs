@@ -14,7 +14,8 @@ use tokio::io::AsyncWrite;
 
 use super::body::Body;
 
-/// Bodies up to this length are copied behind the head, so that several responses are one buffer; in bytes.
+/// Bodies up to this length are copied behind the head, so that several responses are one buffer;
+/// in bytes.
 const COPIED: usize = 16 * 1024;
 /// How much is written before the task yields, in bytes.
 const BUDGET: u64 = 2 * 1024 * 1024;
@@ -58,7 +59,8 @@ impl SendBuffer {
         self.text.len() - self.sent
     }
 
-    /// Adds the body of the head that was written last. True if it is long: nothing may be added before it is sent.
+    /// Adds the body of the head that was written last. True if it is long: nothing may be added
+    /// before it is sent.
     pub fn add(&mut self, body: Body) -> bool {
         match body {
             Body::Whole(bytes) if bytes.len() <= COPIED => {
@@ -167,8 +169,9 @@ impl SendBuffer {
         self.body = Body::empty();
     }
 
-    /// Sets `TCP_CORK` while a file is sent, so that head and file share packets. `sendfile` works in pieces of 64 KiB; without
-    /// the cork, the rest of a piece that does not fill a packet is sent as a short one.
+    /// Sets `TCP_CORK` while a file is sent, so that head and file share packets. `sendfile` works
+    /// in pieces of 64 KiB; without the cork, the rest of a piece that does not fill a packet is
+    /// sent as a short one.
     fn cork(&mut self, socket: BorrowedFd<'_>) {
         if matches!(self.body, Body::File(..)) && !self.corked {
             // If it fails, more packets are sent.
@@ -179,8 +182,8 @@ impl SendBuffer {
     /// Makes one system call: how many bytes were sent, and how many were offered.
     fn write_some(&self, socket: BorrowedFd<'_>) -> io::Result<(usize, usize)> {
         let text = &self.text[self.sent..];
-        // The kernel holds back the end of the last response, so that one packet carries it and the FIN. A file needs no
-        // flag: the socket is corked.
+        // The kernel holds back the end of the last response, so that one packet carries it and the
+        // FIN. A file needs no flag: the socket is corked.
         let flags =
             SendFlags::NOSIGNAL | if self.last { SendFlags::MORE } else { SendFlags::empty() };
         match &self.body {

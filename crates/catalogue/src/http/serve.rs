@@ -28,15 +28,16 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The delay after a failed accept: file descriptors or memory are exhausted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
-/// How long the kernel defers a connection on which no request has arrived (`TCP_DEFER_ACCEPT`), in seconds.
+/// How long the kernel defers a connection on which no request has arrived (`TCP_DEFER_ACCEPT`), in
+/// seconds.
 const DEFER_ACCEPT: i32 = 1;
 /// How long the TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many connections are accepted before the task yields.
 const ACCEPT_BUDGET: u32 = 32;
 
-/// Serves `site` on `listener` until `stop` completes; responses that were begun then have five seconds. Dropping the future
-/// closes all connections.
+/// Serves `site` on `listener` until `stop` completes; responses that were begun then have five
+/// seconds. Dropping the future closes all connections.
 ///
 /// # Errors
 /// The listener cannot be registered or configured.
@@ -57,7 +58,7 @@ pub async fn serve(
         };
         match accepted {
             Ok((socket, source)) => {
-                start(&site, site.limiter.acquire(source), socket, &mut connections);
+                start(&site, site.limits.connections.acquire(source), socket, &mut connections);
             }
             Err(error) if is_client_abort(&error) => {}
             Err(error) => {
@@ -81,9 +82,10 @@ pub async fn serve(
     Ok(())
 }
 
-/// Registers the listener so that the server wakes only for a connection with a request. `TCP_DEFER_ACCEPT` (tcp(7)) keeps the
-/// kernel from reporting a connection before its first bytes arrive. Tokio's own `accept` would register every accepted socket
-/// with the reactor, including those whose first request is answered without waiting.
+/// Registers the listener so that the server wakes only for a connection with a request.
+/// `TCP_DEFER_ACCEPT` (tcp(7)) keeps the kernel from reporting a connection before its first bytes
+/// arrive. Tokio's own `accept` would register every accepted socket with the reactor, including
+/// those whose first request is answered without waiting.
 #[allow(deprecated)] // Unsound for a type that does not own its descriptor. std's listener does; the alternative is `unsafe`.
 fn register(listener: TcpListener) -> io::Result<AsyncFd<StdListener>> {
     let listener = listener.into_std()?;
@@ -135,8 +137,8 @@ impl Pending {
     async fn run(self) {
         match self {
             Self::Plain(connection, socket, step) => {
-                // Responses are written whole, so Nagle's algorithm would only delay them. The last one is sent with the
-                // FIN.
+                // Responses are written whole, so Nagle's algorithm would only delay them. The last
+                // one is sent with the FIN.
                 if connection.keeps_alive() {
                     let _ = socket.set_nodelay(true);
                 }

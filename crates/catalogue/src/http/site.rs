@@ -1,45 +1,34 @@
-//! What is served: an index over a store, with the caches, limits and counters that all connections share.
+//! What is served: an index over a store, with the caches, limits and counters that all connections
+//! share.
+
+mod bodies;
+mod limits;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use levada_core::Digest;
 use rustix::process::{Resource, getrlimit};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::behind::Behind;
-use super::cache::Cache;
 use super::config::Config;
-use super::content;
 use super::events::Source;
-use super::limiter::ConnectionLimiter;
 use super::response::{CachePolicy, Response};
 use super::tls::Tls;
-use super::verify::Verifier;
 use crate::index::Index;
 use crate::store::Store;
+use bodies::Bodies;
+use limits::Limits;
 
-/// Paths that the node answers itself, such as `/metrics`. They are answered even when all connections are in use.
+/// Paths that the node answers itself, such as `/metrics`. They are answered even when all
+/// connections are in use.
 pub trait Extra: Send + Sync {
     /// The response to GET of `path`; `None` for any other path. Must not block.
     fn answer(&self, path: &str) -> Option<Response>;
 }
-
-/// The maximum number of concurrent jobs that call the store.
-const STORE_CALLS: usize = 64;
-/// The maximum number of long request bodies that are read at once: of 64 KiB each, they take 16 MiB.
-const LONG_BODIES: usize = 256;
-/// The maximum number of concurrent lists with conditions, each of which reads all objects of a type.
-const CONDITIONAL_LISTS: usize = 2;
-/// The maximum number of bodies that are made from packages at once. Each may take some hundred megabytes while it is
-/// made.
-const BUILDS: usize = 4;
-/// The minimum budget for bodies that are made from packages, in bytes: two of the longest.
-const MIN_BODY_BUDGET: u64 = 256 * 1024 * 1024;
 
 /// What is served.
 pub struct Site {
@@ -49,16 +38,8 @@ pub struct Site {
     pub(super) config: Config,
     extra: Option<Box<dyn Extra>>,
     tls: ArcSwapOption<Tls>,
-    pub(super) limiter: Arc<ConnectionLimiter>,
-    pub(super) cache: Cache,
-    pub(super) verifier: Verifier,
-    /// For bodies that are made here: the size of the cache, and as much again for bodies that are only being sent.
-    pub(super) body_budget: Arc<Semaphore>,
-    builds: [Mutex<()>; BUILDS],
-    pub(super) store_calls: Arc<Semaphore>,
-    pub(super) long_bodies: Arc<Semaphore>,
-    pub(super) conditional_lists: Semaphore,
-    pub(super) watches: Arc<Semaphore>,
+    pub(super) limits: Limits,
+    pub(super) bodies: Bodies,
     pub(super) counters: Counters,
     /// The serialized OpenAPI document.
     pub(super) openapi: OnceLock<Bytes>,
@@ -76,7 +57,6 @@ impl Site {
         extra: Option<Box<dyn Extra>>,
     ) -> Arc<Self> {
         config.connections = max_connections(config.connections);
-        let per_source = config.per_source.unwrap_or((config.connections / 2).max(1));
         let tls = config.tls.take();
         // A watch keeps its connection: half of the connections stay available to other requests.
         config.watches = config.watches.min((config.connections / 2).max(1));
@@ -85,16 +65,9 @@ impl Site {
             behind: Behind::new(&*store),
             store,
             extra,
-            limiter: ConnectionLimiter::new(config.connections, per_source),
             tls: ArcSwapOption::new(tls.map(Arc::new)),
-            cache: Cache::new(config.cache),
-            verifier: Verifier::start(),
-            body_budget: content::budget(config.cache.saturating_mul(2).max(MIN_BODY_BUDGET)),
-            builds: Default::default(),
-            store_calls: Arc::new(Semaphore::new(STORE_CALLS)),
-            long_bodies: Arc::new(Semaphore::new(LONG_BODIES)),
-            conditional_lists: Semaphore::new(CONDITIONAL_LISTS),
-            watches: Arc::new(Semaphore::new(config.watches)),
+            limits: Limits::new(&config),
+            bodies: Bodies::new(config.cache),
             config,
             counters: Counters::default(),
             openapi: OnceLock::new(),
@@ -113,7 +86,8 @@ impl Site {
         &self.index
     }
 
-    /// Polls the store every `every` and updates the index, for a store that other processes write to. Never returns.
+    /// Polls the store every `every` and updates the index, for a store that other processes write
+    /// to. Never returns.
     pub async fn follow(self: Arc<Self>, every: Duration) {
         loop {
             tokio::time::sleep(every).await;
@@ -135,7 +109,7 @@ impl Site {
 
     /// How many connections were closed to make room for others.
     pub fn evicted(&self) -> u64 {
-        self.limiter.evicted()
+        self.limits.connections.evicted()
     }
 
     /// How many connections have a request to answer.
@@ -145,13 +119,6 @@ impl Site {
 
     pub(super) fn tls_acceptor(&self) -> Option<TlsAcceptor> {
         self.tls.load().as_ref().map(|tls| tls.acceptor())
-    }
-
-    /// Locks the build of a body from the package `digest`. A second request for the same body waits here, and then finds
-    /// it in the cache. Unrelated packages may share a lock.
-    pub(super) fn lock_build(&self, digest: &Digest) -> MutexGuard<'_, ()> {
-        let build = &self.builds[usize::from(digest[0]) % BUILDS];
-        build.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `response` with how far the catalogue is behind, unless it never changes.
@@ -184,8 +151,8 @@ impl Site {
     }
 }
 
-/// `wanted`, or a third of the process's limit on open files if that is less: a connection is one open file, may send
-/// another, and the rest of the process needs some.
+/// `wanted`, or a third of the process's limit on open files if that is less: a connection is one
+/// open file, may send another, and the rest of the process needs some.
 fn max_connections(wanted: usize) -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     wanted.min(usize::try_from(files / 3).unwrap_or(usize::MAX)).max(1)

@@ -1,5 +1,5 @@
-//! The socket of a connection, plain or with TLS. Files are sent to a plain socket with `sendfile`; for TLS they are read and
-//! encrypted in this process.
+//! The socket of a connection, plain or with TLS. Files are sent to a plain socket with `sendfile`;
+//! for TLS they are read and encrypted in this process.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -58,8 +58,9 @@ impl Socket {
         }
     }
 
-    /// Shuts down the sending side. With `has_input` the client may still send, and its input is discarded for a while: unread
-    /// input would reset the connection and destroy the response (RFC 9112 section 9.6).
+    /// Shuts down the sending side. With `has_input` the client may still send, and its input is
+    /// discarded for a while: unread input would reset the connection and destroy the response (RFC
+    /// 9112 section 9.6).
     pub async fn end(&mut self, has_input: bool) {
         match self {
             Self::Plain(stream) => {

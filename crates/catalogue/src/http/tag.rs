@@ -1,4 +1,5 @@
-//! Strong entity tags and the conditional requests that use them (RFC 9110 sections 8.8.3 and 13.1).
+//! Strong entity tags and the conditional requests that use them (RFC 9110 sections 8.8.3 and
+//! 13.1).
 
 use data_encoding::HEXLOWER;
 use levada_core::{Digest, sha256};
@@ -47,7 +48,7 @@ impl Tag {
 
     /// Whether `If-None-Match` lists it, by weak comparison (section 13.1.2).
     pub fn is_known(&self, request: &Request<'_>) -> bool {
-        request.if_none_match.value().is_some_and(|value| self.is_in(value))
+        request.headers.if_none_match.value().is_some_and(|value| self.is_in(value))
     }
 
     /// Whether this value of `If-None-Match` lists it.
@@ -59,9 +60,10 @@ impl Tag {
             .any(|one| one == b"*" || one.strip_prefix(b"W/".as_slice()).unwrap_or(one) == own)
     }
 
-    /// Whether a range may be answered: `If-Range` is absent or equals this tag. A date in `If-Range` never matches.
+    /// Whether a range may be answered: `If-Range` is absent or equals this tag. A date in
+    /// `If-Range` never matches.
     pub fn permits_range(&self, request: &Request<'_>) -> bool {
-        match request.if_range {
+        match request.headers.if_range {
             Header::Absent => true,
             other => other.value().is_some_and(|value| value.trim_ascii() == self.text()),
         }

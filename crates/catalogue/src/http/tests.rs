@@ -151,10 +151,10 @@ fn a_concurrent_request_uses_the_body_that_was_built_meanwhile() {
         panic!("the object has a package")
     };
     let Reply::Job(job) = ask(&site, PACKAGE, "") else { panic!("the body is not built yet") };
-    let build = site.lock_build(&package.digest);
+    let build = site.bodies.lock_build(&package.digest);
     let waiting = std::thread::spawn(move || job.run());
     let built = Cached::Content(Content::Bytes("built meanwhile".into()), [7; 16]);
-    site.cache.put(CacheKey::Package(package), site.store.replaced(), built);
+    site.bodies.cache.put(CacheKey::Package(package), site.store.replaced(), built);
     drop(build);
     let response = waiting.join().unwrap();
     assert!(matches!(response.body, Body::Whole(body) if body == "built meanwhile"));
@@ -174,8 +174,8 @@ fn answers_503_when_the_body_budget_is_exhausted() {
     let (_folder, site) = site();
     publish(&*site.store, "2.0.0", &[b'x'; 50_000]);
     site.index.catch_up(&*site.store).unwrap();
-    let all = u32::try_from(site.body_budget.available_permits()).unwrap();
-    let taken = site.body_budget.try_acquire_many(all).unwrap();
+    let all = u32::try_from(site.bodies.budget.available_permits()).unwrap();
+    let taken = site.bodies.budget.try_acquire_many(all).unwrap();
     let answer = || match ask(&site, PACKAGE, "") {
         Reply::Ready(response) => response.status,
         Reply::Job(job) => job.run().status,

@@ -61,7 +61,8 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a certificate chain, the server's own certificate first, and its private key. Only TLS 1.3 is offered.
+    /// Reads a certificate chain, the server's own certificate first, and its private key. Only TLS
+    /// 1.3 is offered.
     ///
     /// # Errors
     /// [`TlsError`] names the file.

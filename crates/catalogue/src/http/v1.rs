@@ -1,4 +1,5 @@
-//! The API of the catalogue: `/v1`, with immutable versions, packages by digest, lists, search and changes.
+//! The API of the catalogue: `/v1`, with immutable versions, packages by digest, lists, search and
+//! changes.
 
 mod blobs;
 pub(super) mod cursor;

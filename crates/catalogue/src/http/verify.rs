@@ -1,9 +1,10 @@
-//! Compares a package with its digest once per start, before a response lets browsers and proxies cache it for ever.
+//! Compares a package with its digest once per start, before a response lets browsers and proxies
+//! cache it for ever.
 //!
-//! A short package is verified before its first response, which takes no longer than to send it. A long one is sent at
-//! once with `no-store` and verified by a thread of the scheduling class `SCHED_IDLE` (sched(7)), so that the
-//! verification does not delay requests. A package that is never requested is never read, so the start takes no longer
-//! with many packages.
+//! A short package is verified before its first response, which takes no longer than to send it. A
+//! long one is sent at once with `no-store` and verified by a thread of the scheduling class
+//! `SCHED_IDLE` (sched(7)), so that the verification does not delay requests. A package that is
+//! never requested is never read, so the start takes no longer with many packages.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -21,10 +22,11 @@ use super::body::BodyFile;
 use super::content::Content;
 use crate::model::digest_text;
 
-/// Longer packages are verified in the background; in bytes. A shorter one takes about a millisecond.
+/// Longer packages are verified in the background; in bytes. A shorter one takes about a
+/// millisecond.
 const MAX_INLINE: u64 = 1024 * 1024;
-/// The length of the queue of the thread; each entry is an open file. A package that finds it full is queued at its next
-/// request.
+/// The length of the queue of the thread; each entry is an open file. A package that finds it full
+/// is queued at its next request.
 const QUEUE: usize = 64;
 /// The size of the read buffer, in bytes.
 const BUFFER: usize = 128 * 1024;
@@ -77,8 +79,8 @@ impl Verifier {
         Self { states, tasks }
     }
 
-    /// Verifies `content` against `digest`, at the `generation` of the store. Reads a short package, which blocks; a long one
-    /// is queued for the thread.
+    /// Verifies `content` against `digest`, at the `generation` of the store. Reads a short
+    /// package, which blocks; a long one is queued for the thread.
     pub fn check(&self, digest: &Digest, content: &Content, generation: u64) -> Verdict {
         match self.known(digest, generation) {
             Verdict::Unknown => {}

@@ -34,8 +34,8 @@ impl Feed {
         }
     }
 
-    /// The changes behind the revision `after`, at most `limit`, and the revision that they reach. `None` if some of them are no
-    /// longer kept.
+    /// The changes behind the revision `after`, at most `limit`, and the revision that they reach.
+    /// `None` if some of them are no longer kept.
     pub fn after(&self, after: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
         if !(self.floor..=self.newest).contains(&after) {
             return None;

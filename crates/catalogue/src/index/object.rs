@@ -8,9 +8,9 @@ use std::thread;
 use bytes::Bytes;
 use levada_core::{Digest, UnixTime};
 
+use super::layer::{self, PackageEntry, Prepared};
 use crate::model::version::{latest_order, precedence};
-use crate::model::{Key, Kind, Published, Version, VersionReq};
-use crate::rethink::{Entry, PackageEntry, Prepared};
+use crate::model::{Key, Published, Version, VersionReq};
 
 /// A version in the index.
 #[derive(Clone, Debug)]
@@ -129,11 +129,7 @@ impl ObjectBuilder {
         });
         let newer = |newest: &Newest| latest_order(&version, &newest.version).is_ge();
         if !yanked && self.newest.as_ref().is_none_or(newer) {
-            let package = package.map(|package| PackageEntry {
-                description: share(package.description),
-                digest: package.digest,
-                length: package.length,
-            });
+            let package = package.map(layer::package_entry);
             self.newest = Some(Newest { version, descriptor: share(descriptor), package });
         }
     }
@@ -159,18 +155,15 @@ impl ObjectBuilder {
         let Some(Newest { version, descriptor, package }) = newest else {
             return (Object { key, versions, order, newest: None }, None);
         };
-        let prepared = (key.kind != Kind::Service).then(|| {
-            let entry = Entry { key: key.clone(), order, descriptor: descriptor.clone(), package };
-            // An object that the reTHINK catalogue would reject is not shown there; `/v1` has it.
-            Prepared::new(entry).ok()
-        });
+        let prepared = layer::prepare(&key, order, &descriptor, package);
         let index = versions.iter().position(|entry| entry.version == version);
         let newest = index.map(|index| (index, descriptor));
-        (Object { key, versions, order, newest }, prepared.flatten())
+        (Object { key, versions, order, newest }, prepared)
     }
 }
 
-/// Builds many objects on all processors, because the bodies of the reTHINK compatibility layer take time.
+/// Builds many objects on all processors, because the bodies of the reTHINK compatibility layer
+/// take time.
 pub(super) fn build_all(objects: Vec<(Key, ObjectBuilder)>) -> (Vec<Object>, Vec<Prepared>) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get().min(16));
     let mut parts: Vec<Vec<(Key, ObjectBuilder)>> = (0..threads).map(|_| Vec::new()).collect();

@@ -3,7 +3,7 @@ use levada_core::UnixTime;
 
 use super::*;
 use crate::model::{Draft, Package};
-use crate::rethink::Host;
+use crate::rethink::{Answer, Host};
 use crate::store::embedded::{EmbeddedStore, Options as StoreOptions};
 use crate::store::{Event, Store, StoreError};
 

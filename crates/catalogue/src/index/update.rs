@@ -1,5 +1,5 @@
-//! Loads the index from a store and follows its changes. Changed objects are built without locks, which takes time, and then
-//! shown, which takes microseconds.
+//! Loads the index from a store and follows its changes. Changed objects are built without locks,
+//! which takes time, and then shown, which takes microseconds.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::RandomState;
@@ -11,16 +11,16 @@ use levada_core::Digest;
 use tokio::sync::watch;
 
 use super::feed::Feed;
+use super::layer::{self, Prepared};
 use super::object::{self, ByKey, Object, ObjectBuilder};
 use super::{Index, Options, SHARDS, Shard, State, lock, write};
 use crate::model::Key;
-use crate::rethink::{Catalogue, Prepared};
 use crate::store::{Change, Store, StoreError};
 
 /// How many changes are read at once by [`Index::catch_up`].
 const BATCH: u32 = 256;
-/// How many changes are read at once by [`Index::prepare`]. More are probably an import, which should not wait for a
-/// low-priority thread.
+/// How many changes are read at once by [`Index::prepare`]. More are probably an import, which
+/// should not wait for a low-priority thread.
 const PREPARE_BATCH: u32 = 16;
 /// How many objects are built at once by [`Index::load`].
 const LOAD_BATCH: usize = 4096;
@@ -48,7 +48,7 @@ impl Index {
             shards: (0..SHARDS).map(|_| ArcSwap::default()).collect(),
             counts: Default::default(),
             packages: RwLock::default(),
-            rethink: RwLock::default(),
+            layer: RwLock::default(),
             feed: RwLock::default(),
             revision: watch::Sender::new(0),
             state: Mutex::new(State { revision: 0, order: 0 }),
@@ -58,8 +58,8 @@ impl Index {
         Ok(index)
     }
 
-    /// Applies the changes of `store` since the last update. To be called after each publication, and periodically if other
-    /// processes write to the store. Returns the revision of the index.
+    /// Applies the changes of `store` since the last update. To be called after each publication,
+    /// and periodically if other processes write to the store. Returns the revision of the index.
     ///
     /// # Errors
     /// The store failed; some of the changes may be applied.
@@ -75,18 +75,21 @@ impl Index {
         }
     }
 
-    /// Builds the objects of the next few changes, for [`Index::apply`]. It holds no lock of the index while it builds, so it can
-    /// run on a low-priority thread that may be interrupted for long. `None` if nothing has changed.
+    /// Builds the objects of the next few changes, for [`Index::apply`]. It holds no lock of the
+    /// index while it builds, so it can run on a low-priority thread that may be interrupted for
+    /// long. `None` if nothing has changed.
     ///
     /// # Errors
-    /// The store failed; [`StoreError::Compacted`] if the index must be rebuilt by [`Index::catch_up`].
+    /// The store failed; [`StoreError::Compacted`] if the index must be rebuilt by
+    /// [`Index::catch_up`].
     pub fn prepare(&self, store: &dyn Store) -> Result<Option<Update>, StoreError> {
         let state = *lock(&self.state);
         self.build(store, state, PREPARE_BATCH)
     }
 
-    /// Shows a prepared update, unless the index was updated since. Takes some microseconds for each object, and waits for a
-    /// running [`Index::catch_up`]. False if the update was dropped, or there may be more changes.
+    /// Shows a prepared update, unless the index was updated since. Takes some microseconds for
+    /// each object, and waits for a running [`Index::catch_up`]. False if the update was dropped,
+    /// or there may be more changes.
     pub fn apply(&self, update: Update) -> bool {
         let mut state = lock(&self.state);
         let is_next = update.since.revision == state.revision;
@@ -114,10 +117,7 @@ impl Index {
         })?;
         let mut shards: Vec<Shard> = vec![Shard::new(); self.shards.len()];
         let mut packages = HashMap::new();
-        let mut catalogue = Catalogue::new();
-        for (of, names) in &self.options.defaults {
-            catalogue.set_default(*of, names.clone());
-        }
+        let mut layer = layer::empty(&self.options.defaults);
         self.counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         let mut types = BTreeSet::new();
         let mut objects = objects.into_iter();
@@ -133,13 +133,13 @@ impl Index {
                 self.counter(object.key.kind).fetch_add(1, Ordering::Relaxed);
                 shards[self.shard_index(&object.key)].insert(ByKey(Arc::new(object)));
             }
-            prepared.into_iter().for_each(|one| catalogue.put(one));
+            prepared.into_iter().for_each(|one| layer.put(one));
         }
         for (current, shard) in self.shards.iter().zip(shards) {
             current.store(Arc::new(shard));
         }
         *write(&self.packages) = packages;
-        *write(&self.rethink) = catalogue;
+        *write(&self.layer) = layer;
         *write(&self.feed) = Feed::starting_at(revision);
         *state = State { revision, order };
         self.revision.send_replace(revision);
@@ -162,7 +162,8 @@ impl Index {
         Ok(Some(Update { since, until, changes, objects }))
     }
 
-    /// Builds an object from its versions in the store. `None` if it is not shown, or has no version.
+    /// Builds an object from its versions in the store. `None` if it is not shown, or has no
+    /// version.
     fn build_one(
         &self,
         store: &dyn Store,
@@ -176,7 +177,8 @@ impl Index {
         if versions.is_empty() {
             return Ok(None);
         }
-        // In the order of publication: of versions with equal precedence, the last published is the newest.
+        // In the order of publication: of versions with equal precedence, the last published is the
+        // newest.
         versions.sort_by_key(|version| (version.published, version.revision));
         let known = self.object(key);
         let order = known.as_ref().map_or(state.order + 1, |object| object.order);
@@ -205,10 +207,10 @@ impl Index {
     fn put(&self, mut object: Object, prepared: Option<Prepared>) {
         register_packages(&mut object, &mut BTreeSet::new(), &mut write(&self.packages));
         {
-            let mut rethink = write(&self.rethink);
+            let mut layer = write(&self.layer);
             match prepared {
-                Some(prepared) => rethink.put(prepared),
-                None => rethink.remove(&object.key),
+                Some(prepared) => layer.put(prepared),
+                None => layer.remove(&object.key),
             }
         }
         let current = self.shard(&object.key);
@@ -222,7 +224,8 @@ impl Index {
     }
 }
 
-/// Adds the packages of an object to `packages`. The few media types are shared: `types` has each once.
+/// Adds the packages of an object to `packages`. The few media types are shared: `types` has each
+/// once.
 fn register_packages(
     object: &mut Object,
     types: &mut BTreeSet<Arc<str>>,

@@ -24,7 +24,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Checks every limit. Of the signatures only the number is checked; [`Self::check_signatures`] verifies them.
+    /// Checks every limit. Of the signatures only the number is checked; [`Self::check_signatures`]
+    /// verifies them.
     ///
     /// # Errors
     /// [`ModelError`] names the limit that is exceeded or the part that is malformed.
@@ -77,14 +78,15 @@ pub struct Published {
     pub package: Option<Package>,
     /// Signatures over [`Self::signed_digest`].
     pub signatures: Vec<DescriptorSignature>,
-    /// The identity of the publishing peer; `None` for the store's owner, by an import or on the command line.
+    /// The identity of the publishing peer; `None` for the store's owner, by an import or on the
+    /// command line.
     pub publisher: Option<Identity>,
     /// The time of the publication.
     pub published: UnixTime,
     /// Whether version ranges and `latest` ignore it; it can still be fetched by its exact version.
     pub yanked: bool,
-    /// The store's revision of the publication or of the last change of `yanked`. Revisions increase with every change
-    /// and are never reused.
+    /// The store's revision of the publication or of the last change of `yanked`. Revisions
+    /// increase with every change and are never reused.
     pub revision: u64,
 }
 
@@ -110,7 +112,8 @@ impl Published {
         }
     }
 
-    /// Checks a version that another machine sent against every limit of [`Draft::check`]. The descriptor may be absent.
+    /// Checks a version that another machine sent against every limit of [`Draft::check`]. The
+    /// descriptor may be absent.
     ///
     /// # Errors
     /// [`ModelError`] names the limit that is exceeded or the part that is malformed.

@@ -1,14 +1,15 @@
-//! Checks that bytes are a JSON object that all parsers read alike: RFC 8259, with the rules of RFC 7493 on duplicate names
-//! and surrogates.
+//! Checks that bytes are a JSON object that all parsers read alike: RFC 8259, with the rules of RFC
+//! 7493 on duplicate names and surrogates.
 //!
-//! Descriptors are stored, hashed and signed byte for byte, so this module validates without building a value.
+//! Descriptors are stored, hashed and signed byte for byte, so this module validates without
+//! building a value.
 
 use std::collections::HashSet;
 
 use super::{JsonError, JsonFault};
 
-/// Checks that `bytes` are an object by RFC 8259 without duplicate names or unpaired surrogates, nested at most `levels`
-/// deep.
+/// Checks that `bytes` are an object by RFC 8259 without duplicate names or unpaired surrogates,
+/// nested at most `levels` deep.
 ///
 /// # Errors
 /// [`JsonError`] has the first violation and its offset.

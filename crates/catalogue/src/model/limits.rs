@@ -4,8 +4,8 @@
 pub const MAX_DESCRIPTOR: usize = 1024 * 1024;
 /// The maximum length of the description of a package, in bytes.
 pub const MAX_PACKAGE_DESCRIPTION: usize = 64 * 1024;
-/// The maximum nesting depth of objects and arrays in a descriptor or the description of a package, with the outermost
-/// object counted.
+/// The maximum nesting depth of objects and arrays in a descriptor or the description of a package,
+/// with the outermost object counted.
 pub const MAX_LEVELS: usize = 64;
 /// The maximum number of signatures of one version.
 pub const MAX_SIGNATURES: usize = 8;

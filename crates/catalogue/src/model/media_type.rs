@@ -2,8 +2,8 @@
 
 use super::MAX_MEDIA_TYPE;
 
-/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`] bytes. It is copied into a
-/// header unchanged, so it must not contain anything else.
+/// Whether `text` is `type/subtype` with or without parameters, of at most [`MAX_MEDIA_TYPE`]
+/// bytes. It is copied into a header unchanged, so it must not contain anything else.
 pub(super) fn is_valid(text: &str) -> bool {
     if text.len() > MAX_MEDIA_TYPE {
         return false;
@@ -53,7 +53,8 @@ fn skip_value(text: &str) -> Option<&str> {
     (end > 0).then(|| text.split_at(end).1)
 }
 
-/// The text after a quoted string (RFC 9110 section 5.6.4) of visible ASCII and blanks. `text` follows the opening quote.
+/// The text after a quoted string (RFC 9110 section 5.6.4) of visible ASCII and blanks. `text`
+/// follows the opening quote.
 fn skip_quoted(text: &str) -> Option<&str> {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

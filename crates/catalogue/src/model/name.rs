@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::{MAX_NAME, ModelError};
 
-/// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither `.` nor `..`, so
-/// that it can be a segment of a path. Names are case-sensitive. Clones share the text.
+/// An object's name: 1 to [`MAX_NAME`] bytes of UTF-8, no control characters, no `/`, and neither
+/// `.` nor `..`, so that it can be a segment of a path. Names are case-sensitive. Clones share the
+/// text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
@@ -18,6 +19,7 @@ impl Name {
     }
 
     /// The shared text of the name.
+    #[cfg(feature = "rethink")]
     pub(crate) fn shared(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }

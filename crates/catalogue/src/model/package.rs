@@ -14,8 +14,8 @@ pub struct Package {
     pub length: u64,
     /// The media type (RFC 9110 section 8.3), at most [`super::MAX_MEDIA_TYPE`] bytes.
     pub media_type: String,
-    /// reTHINK's `sourcePackage.json` without `sourceCode`: a JSON object of at most [`MAX_PACKAGE_DESCRIPTION`] bytes;
-    /// `{}` if the package has no attributes.
+    /// reTHINK's `sourcePackage.json` without `sourceCode`: a JSON object of at most
+    /// [`MAX_PACKAGE_DESCRIPTION`] bytes; `{}` if the package has no attributes.
     pub description: Vec<u8>,
 }
 

@@ -28,9 +28,9 @@ impl DescriptorSignature {
     }
 }
 
-/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's digest, or 32 zero bytes without
-/// a package. Names and versions contain no zero byte, so the input is unambiguous; it contains the key, so that a
-/// signature is not valid for another object.
+/// SHA-256 over `KIND/NAME` ‖ 0 ‖ version ‖ 0 ‖ the descriptor's digest ‖ the package's digest, or
+/// 32 zero bytes without a package. Names and versions contain no zero byte, so the input is
+/// unambiguous; it contains the key, so that a signature is not valid for another object.
 pub fn signed_digest(
     key: &Key,
     version: &Version,

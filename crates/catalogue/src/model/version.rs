@@ -19,21 +19,23 @@ pub fn check(version: &Version) -> Result<(), ModelError> {
     if length > MAX_VERSION { Err(ModelError::Version(length)) } else { Ok(()) }
 }
 
-/// The order of two versions of an object by age (Semantic Versioning 2.0.0, section 11). Versions that differ only in
-/// build metadata are equal, and so are hashed versions of [`from_rethink`], which have no order: of equal ones, the one
-/// that was published later is newer.
+/// The order of two versions of an object by age (Semantic Versioning 2.0.0, section 11). Versions
+/// that differ only in build metadata are equal, and so are hashed versions of [`from_rethink`],
+/// which have no order: of equal ones, the one that was published later is newer.
 pub fn precedence(a: &Version, b: &Version) -> Ordering {
     if is_unordered(a) && is_unordered(b) { Ordering::Equal } else { a.cmp_precedence(b) }
 }
 
-/// The order of two versions of an object by which is `latest`: releases are greater than all pre-releases, then
-/// [`precedence`] decides. Of equal ones, again, it is the one that was published later.
+/// The order of two versions of an object by which is `latest`: releases are greater than all
+/// pre-releases, then [`precedence`] decides. Of equal ones, again, it is the one that was
+/// published later.
 pub fn latest_order(a: &Version, b: &Version) -> Ordering {
     a.pre.is_empty().cmp(&b.pre.is_empty()).then_with(|| precedence(a, b))
 }
 
-/// `version` with `number` appended to its build metadata: `1.2.0` becomes `1.2.0+1`, and `1.2.0+b` becomes `1.2.0+b.1`.
-/// It has the precedence of `version`, so it is newer if it is published later.
+/// `version` with `number` appended to its build metadata: `1.2.0` becomes `1.2.0+1`, and `1.2.0+b`
+/// becomes `1.2.0+b.1`. It has the precedence of `version`, so it is newer if it is published
+/// later.
 ///
 /// # Errors
 /// [`ModelError::Version`] if its text would have more than [`MAX_VERSION`] bytes.
@@ -53,9 +55,10 @@ fn is_unordered(version: &Version) -> bool {
         && version.pre.starts_with("original.")
 }
 
-/// Converts a version of reTHINK's catalogue: `1` becomes 1.0.0, `1.10` becomes 1.10.0, and a semantic version stays
-/// itself. Any other text becomes 0.0.0-original.HASH, which is older than all others and unique to the text. HASH is the
-/// first 16 hexadecimal digits of its SHA-256, after an `x` if it has no letters, because it would be a number.
+/// Converts a version of reTHINK's catalogue: `1` becomes 1.0.0, `1.10` becomes 1.10.0, and a
+/// semantic version stays itself. Any other text becomes 0.0.0-original.HASH, which is older than
+/// all others and unique to the text. HASH is the first 16 hexadecimal digits of its SHA-256, after
+/// an `x` if it has no letters, because it would be a number.
 pub fn from_rethink(lexeme: &str) -> Version {
     if lexeme.len() > MAX_VERSION {
         return hashed(lexeme);

@@ -10,10 +10,12 @@ use super::template::{Template, attribute_template};
 use super::utf8::decode;
 use crate::model::Kind;
 
-/// The maximum length of code that is served under `/.well-known/`, in bytes: the limit of reTHINK's catalogue.
+/// The maximum length of code that is served under `/.well-known/`, in bytes: the limit of
+/// reTHINK's catalogue.
 pub const MAX_CODE: u64 = 16 * 1024 * 1024;
 
-/// The text for an attribute that is absent or empty. reTHINK's catalogue sent no text, or no response.
+/// The text for an attribute that is absent or empty. reTHINK's catalogue sent no text, or no
+/// response.
 pub(super) const EMPTY: &str = "the attribute is absent or empty";
 
 /// The answer to a path.
@@ -25,7 +27,8 @@ pub enum Answer {
     Package(PackageRequest),
     /// An answer that depends on whether the code of a package matches conditions.
     ConditionalPackage(Box<ConditionalPackage>),
-    /// The list of the objects of this kind that match the conditions: see [`super::Catalogue::candidates`].
+    /// The list of the objects of this kind that match the conditions: see
+    /// [`super::Catalogue::candidates`].
     FilteredList(Kind),
     /// Status 404 with this text, which does not parse as JSON.
     Missing(String),
@@ -49,8 +52,8 @@ impl PackagePart {
     }
 }
 
-/// A request for a package whose answer needs the code. The body depends only on `description`, `digest` and `part`, not
-/// on the host, so it can be cached under them.
+/// A request for a package whose answer needs the code. The body depends only on `description`,
+/// `digest` and `part`, not on the host, so it can be cached under them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PackageRequest {
     /// The description of the package.
@@ -105,7 +108,8 @@ impl ConditionalPackage {
         &self.package.digest
     }
 
-    /// The answer. `code` is the content with the digest [`Self::digest`]. The answer is never conditional.
+    /// The answer. `code` is the content with the digest [`Self::digest`]. The answer is never
+    /// conditional.
     pub fn evaluate(self, code: &[u8]) -> Answer {
         match Description::parse(&self.package.description) {
             Ok(description) if description.matches(&self.conditions, code) => *self.answer,

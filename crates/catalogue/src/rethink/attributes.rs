@@ -96,7 +96,8 @@ pub(super) const PACKAGE: &[Attribute] = &[
     optional(4, "md5"),
 ];
 
-/// The attributes of objects of `kind`, by number; `None` if reTHINK's catalogue does not have the type.
+/// The attributes of objects of `kind`, by number; `None` if reTHINK's catalogue does not have the
+/// type.
 pub(super) const fn attributes_of(kind: Kind) -> Option<&'static [Attribute]> {
     match kind {
         Kind::Hyperty => Some(HYPERTY),
@@ -109,10 +110,11 @@ pub(super) const fn attributes_of(kind: Kind) -> Option<&'static [Attribute]> {
 
 /// The `present` ones of `attributes` in the order of the answer.
 ///
-/// reTHINK's catalogue collected them in a hash table. Its size is the smallest power of two of which they fill at most
-/// three quarters, and the position of an attribute is its number modulo the size. The result is the order of the
-/// numbers, with two exceptions: `md5` comes first in a package with neither `encoding` nor `signature`, and
-/// `mutualAuthentication` comes second, after `cguid`, unless there are 13 attributes or more.
+/// reTHINK's catalogue collected them in a hash table. Its size is the smallest power of two of
+/// which they fill at most three quarters, and the position of an attribute is its number modulo
+/// the size. The result is the order of the numbers, with two exceptions: `md5` comes first in a
+/// package with neither `encoding` nor `signature`, and `mutualAuthentication` comes second, after
+/// `cguid`, unless there are 13 attributes or more.
 pub(super) fn in_order(
     attributes: &'static [Attribute],
     present: impl Fn(&str) -> bool,
@@ -173,7 +175,8 @@ mod tests {
 
     #[test]
     fn all_other_combinations_are_ordered_by_number() {
-        // The mandatory attributes with every combination of the optional ones, except the one that changes position.
+        // The mandatory attributes with every combination of the optional ones, except the one that
+        // changes position.
         for kind in Kind::ALL {
             let attributes = attributes_of(kind).unwrap_or_default();
             let optional: Vec<_> = attributes

@@ -19,7 +19,8 @@ use table::{Packages, Table};
 pub use entry::{Candidate, Entry, PackageEntry, Prepared};
 pub use path::{PathType, UnknownType};
 
-/// The answer to the prefix alone. `database` and `restart` are listed as in reTHINK's catalogue, but not served.
+/// The answer to the prefix alone. `database` and `restart` are listed as in reTHINK's catalogue,
+/// but not served.
 const TYPES: &str = "[\n  \"database\",\n  \"dataschema\",\n  \"hyperty\",\n  \"idp-proxy\",\n  \"protocolstub\",\n  \"restart\",\n  \"runtime\",\n  \"sourcepackage\"\n]";
 
 /// All objects of reTHINK's types.
@@ -36,8 +37,8 @@ pub struct Catalogue {
 #[derive(Debug)]
 struct Listing {
     order: u64,
-    /// Its name and that of its package. `None` if both equal the name of its key, which is the usual case and saves
-    /// memory.
+    /// Its name and that of its package. `None` if both equal the name of its key, which is the
+    /// usual case and saves memory.
     names: Option<Box<[Arc<str>; 2]>>,
 }
 
@@ -61,7 +62,8 @@ impl Catalogue {
         Self::default()
     }
 
-    /// Sets the object or package that the name `default` stands for: the first of `names` that exists.
+    /// Sets the object or package that the name `default` stands for: the first of `names` that
+    /// exists.
     pub fn set_default(&mut self, of: PathType, names: Vec<String>) {
         self.defaults.insert(of, names);
     }
@@ -119,14 +121,15 @@ impl Catalogue {
         }
     }
 
-    /// The answer to `path`, the undecoded path of the request. A query and empty segments are ignored. `conditions` are
-    /// those of a POST; a GET has none.
+    /// The answer to `path`, the undecoded path of the request. A query and empty segments are
+    /// ignored. `conditions` are those of a POST; a GET has none.
     pub fn answer(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
         self.find(path, conditions).unwrap_or_else(Answer::Missing)
     }
 
-    /// Up to `limit` objects of a kind in the order of their list, starting after `after`. A filtered list takes long
-    /// to build, so it is built from such pages without holding a lock on the catalogue.
+    /// Up to `limit` objects of a kind in the order of their list, starting after `after`. A
+    /// filtered list takes long to build, so it is built from such pages without holding a lock on
+    /// the catalogue.
     pub fn candidates(&self, kind: Kind, after: Option<&str>, limit: usize) -> Vec<Candidate> {
         let Some(table) = self.objects.get(&kind) else { return Vec::new() };
         let candidate = |name: &Arc<str>| {
@@ -163,7 +166,8 @@ impl Catalogue {
     fn list(&self, path_type: PathType, conditions: Option<&Conditions>) -> Result<Answer, String> {
         match (path_type, conditions) {
             (PathType::Packages, None) => Ok(Answer::Body(self.packages.list())),
-            // reTHINK's catalogue filtered lists by the names of objects, which packages do not have.
+            // reTHINK's catalogue filtered lists by the names of objects, which packages do not
+            // have.
             (PathType::Packages, Some(conditions)) => Err(conditions.no_list_match(path_type)),
             (PathType::Objects(kind), None) => {
                 let empty = Table::default();
@@ -173,7 +177,8 @@ impl Catalogue {
         }
     }
 
-    /// The object that `name` stands for; of several defaults, the first that matches the conditions.
+    /// The object that `name` stands for; of several defaults, the first that matches the
+    /// conditions.
     fn named(
         &self,
         kind: Kind,

@@ -1,8 +1,8 @@
-//! Conditions of a POST: a JSON object whose members give, for each attribute, the value that the client offers. An object
-//! matches only if every offer covers the value of its attribute.
+//! Conditions of a POST: a JSON object whose members give, for each attribute, the value that the
+//! client offers. An object matches only if every offer covers the value of its attribute.
 //!
-//! The object's value is the requirement: a stub with `"constraints": {"browser": true}` matches the conditions
-//! `{"constraints": {"browser": true, "x": 1}}`.
+//! The object's value is the requirement: a stub with `"constraints": {"browser": true}` matches
+//! the conditions `{"constraints": {"browser": true, "x": 1}}`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,8 @@ use super::utf8::decode;
 use super::write::compact_members;
 use super::{Members, Value, parse};
 
-/// The maximum number of values in conditions. Each is compared with the values of every object of a type.
+/// The maximum number of values in conditions. Each is compared with the values of every object of
+/// a type.
 pub const MAX_CONDITIONS: usize = 1024;
 
 /// The body of a POST is not a JSON object, or has more than [`MAX_CONDITIONS`] values.
@@ -26,8 +27,8 @@ pub struct InvalidConditions;
 pub struct Conditions(Members);
 
 impl Conditions {
-    /// Parses the body of a POST, as leniently as descriptors. `None` if it has only blanks and comments: such a POST is
-    /// answered like GET.
+    /// Parses the body of a POST, as leniently as descriptors. `None` if it has only blanks and
+    /// comments: such a POST is answered like GET.
     ///
     /// # Errors
     /// [`InvalidConditions`] if it is not an object or has more than [`MAX_CONDITIONS`] values.
@@ -73,7 +74,8 @@ fn count_values(value: &Value) -> usize {
     }
 }
 
-/// Whether an offer covers a required value. An empty list or object is covered by anything, null by nothing.
+/// Whether an offer covers a required value. An empty list or object is covered by anything, null
+/// by nothing.
 fn covers(offered: Option<&Value>, required: &Value) -> bool {
     match required {
         Value::Null => false,
@@ -128,8 +130,8 @@ fn is_equal_float(one: &str, other: &str) -> bool {
     float(one).is_some_and(|one| float(other) == Some(one))
 }
 
-/// Parses a number as Java's `Float.parseFloat` does, except hexadecimal ones. Blanks around it and a type suffix are
-/// allowed.
+/// Parses a number as Java's `Float.parseFloat` does, except hexadecimal ones. Blanks around it and
+/// a type suffix are allowed.
 fn float(text: &str) -> Option<f32> {
     let text = text.trim_matches(|c| c <= ' ');
     let plain = text.strip_suffix(['f', 'F', 'd', 'D']).unwrap_or(text);

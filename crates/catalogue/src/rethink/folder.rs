@@ -1,4 +1,5 @@
-//! Folders of reTHINK's catalogue: `TYPE/ANY/{description.json, sourcePackage.json, sourceCode…}`, each with one object.
+//! Folders of reTHINK's catalogue: `TYPE/ANY/{description.json, sourcePackage.json, sourceCode…}`,
+//! each with one object.
 
 mod files;
 mod found;
@@ -26,8 +27,8 @@ pub struct FolderError {
     source: io::Error,
 }
 
-/// Iterates over the objects of a folder in the order of reTHINK's catalogue: by type, then by folder. An object that
-/// cannot be imported is an `Err`.
+/// Iterates over the objects of a folder in the order of reTHINK's catalogue: by type, then by
+/// folder. An object that cannot be imported is an `Err`.
 #[derive(Debug)]
 pub struct Folder {
     /// The folders of objects that are not read yet, and the skipped folders of types.

@@ -5,7 +5,8 @@ use thiserror::Error;
 use super::Malformed;
 use crate::model::{Kind, ModelError};
 
-/// Why a descriptor with its package is not compatible with reTHINK's catalogue, and not shown under `/.well-known/`.
+/// Why a descriptor with its package is not compatible with reTHINK's catalogue, and not shown
+/// under `/.well-known/`.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Incompatible {
     /// reTHINK's catalogue does not have the type.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::model::{ModelError, Name};
 
-/// The name under which an object with this `objectName` is published: the same if it is a valid [`Name`] without `%`.
-/// Otherwise each `%`, `/` and control character, or the dots of `.` and `..`, are percent-encoded (RFC 3986 section 2.1).
-/// The mapping is injective.
+/// The name under which an object with this `objectName` is published: the same if it is a valid
+/// [`Name`] without `%`. Otherwise each `%`, `/` and control character, or the dots of `.` and
+/// `..`, are percent-encoded (RFC 3986 section 2.1). The mapping is injective.
 ///
 /// # Errors
 /// [`ModelError::Name`] if it is empty or too long.
@@ -56,8 +56,9 @@ impl PartialOrd for Utf16Name {
     }
 }
 
-/// The order of two texts by UTF-16 code units. It equals the order of their UTF-8 bytes except for characters of four
-/// bytes: their surrogates (D800 to DFFF) precede the characters E000 to FFFF, whose UTF-8 begins with EE or EF.
+/// The order of two texts by UTF-16 code units. It equals the order of their UTF-8 bytes except for
+/// characters of four bytes: their surrogates (D800 to DFFF) precede the characters E000 to FFFF,
+/// whose UTF-8 begins with EE or EF.
 pub(super) fn compare(left: &str, right: &str) -> Ordering {
     let rank = |byte: u8| if matches!(byte, 0xee | 0xef) { byte + 0x10 } else { byte };
     let mut pairs = left.bytes().zip(right.bytes());

@@ -15,7 +15,8 @@ use super::write::{PrettyWriter, TooLong, compact_members, write_escaped};
 use super::{Incompatible, Members, Value, parse};
 use crate::model::Kind;
 
-/// The maximum length of the body of an object, in bytes. Deeply nested brackets are much longer with indentation.
+/// The maximum length of the body of an object, in bytes. Deeply nested brackets are much longer
+/// with indentation.
 const MAX_BODY: usize = 8 * 1024 * 1024;
 
 const URL: &str = "sourcePackageURL";
@@ -43,8 +44,8 @@ impl Object {
         }
     }
 
-    /// Applies the rules of reTHINK's loader: removes the package, adds its URL and a hash of the rest, and checks the
-    /// mandatory attributes.
+    /// Applies the rules of reTHINK's loader: removes the package, adds its URL and a hash of the
+    /// rest, and checks the mandatory attributes.
     pub(super) fn new(kind: Kind, mut members: Members, class: &str) -> Result<Self, Incompatible> {
         let attributes = attributes::attributes_of(kind).ok_or(Incompatible::Kind(kind))?;
         members.shift_remove("sourcePackage");
@@ -99,8 +100,8 @@ impl Object {
         self.members.get(name).map(Value::serialized)
     }
 
-    /// The body of an attribute; `None` if the object does not have it or it is empty. With `with_host` the host is inserted
-    /// into the URL of the package.
+    /// The body of an attribute; `None` if the object does not have it or it is empty. With
+    /// `with_host` the host is inserted into the URL of the package.
     pub(super) fn attribute(&self, name: &str, with_host: bool) -> Option<Template> {
         let serialized = self.serialized(name)?;
         if name == URL && with_host && serialized.starts_with('/') {
@@ -133,7 +134,8 @@ impl BodyWriter {
         self.out.value(&value, 1)
     }
 
-    /// Writes the URL of the package without its host. Returns the offset at which the host is inserted.
+    /// Writes the URL of the package without its host. Returns the offset at which the host is
+    /// inserted.
     fn url(&mut self, path: &str) -> Result<usize, TooLong> {
         self.name(URL)?;
         self.out.raw("\"")?;
@@ -157,8 +159,8 @@ impl BodyWriter {
     }
 }
 
-/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. reTHINK's clients compare it; nothing here relies on it for
-/// security.
+/// MD5 (RFC 1321) as 32 lower-case hexadecimal digits. reTHINK's clients compare it; nothing here
+/// relies on it for security.
 pub(super) fn md5_text(bytes: &[u8]) -> String {
     HEXLOWER.encode(&Md5::digest(bytes))
 }

@@ -9,7 +9,8 @@ use super::utf8::decode;
 use super::write::TooLong;
 use super::{Conditions, Incompatible, Members, Value, parse};
 
-/// The maximum length of a body, in bytes. A text of [`super::MAX_CODE`] bytes takes at most 96 MiB, with 6 bytes for an escape.
+/// The maximum length of a body, in bytes. A text of [`super::MAX_CODE`] bytes takes at most 96
+/// MiB, with 6 bytes for an escape.
 const MAX_BODY: usize = 128 * 1024 * 1024;
 
 const CODE: &str = "sourceCode";
@@ -44,7 +45,8 @@ impl Description {
         Ok(Self { members, class, name })
     }
 
-    /// Its attribute `md5`, if valid. The import adds it only if it differs from the MD5 of the code.
+    /// Its attribute `md5`, if valid. The import adds it only if it differs from the MD5 of the
+    /// code.
     fn md5(&self) -> Option<&str> {
         let Some(Value::Text(md5)) = self.members.get(MD5) else { return None };
         let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);

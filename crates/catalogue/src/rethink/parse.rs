@@ -1,11 +1,11 @@
-//! The lenient JSON parser of reTHINK's catalogue, which used the library Gson 2.6. It parsed files, and then each value
-//! of an object a second time, because its components exchanged values as strings: so `"1.10"` became a number and
-//! `"{a:b}"` an object.
+//! The lenient JSON parser of reTHINK's catalogue, which used the library Gson 2.6. It parsed
+//! files, and then each value of an object a second time, because its components exchanged values
+//! as strings: so `"1.10"` became a number and `"{a:b}"` an object.
 //!
-//! Beyond JSON it accepts: strings in `'…'` and without quotes; names without quotes; `=` and `=>` for `:`, and `;` for
-//! `,`; an empty element of a list, as null; `/* */`, `//` and `#` comments; any case of `true`, `false` and `null`; a byte
-//! order mark, and then `)]}'` with a line feed, at the start; any character after a backslash. After the value only
-//! blanks are accepted.
+//! Beyond JSON it accepts: strings in `'…'` and without quotes; names without quotes; `=` and `=>`
+//! for `:`, and `;` for `,`; an empty element of a list, as null; `/* */`, `//` and `#` comments;
+//! any case of `true`, `false` and `null`; a byte order mark, and then `)]}'` with a line feed, at
+//! the start; any character after a backslash. After the value only blanks are accepted.
 
 mod number;
 #[cfg(test)]
@@ -15,7 +15,8 @@ use thiserror::Error;
 
 use super::{Members, Value};
 
-/// The maximum nesting depth of lists and objects. reTHINK's catalogue was limited by its stack, to a few thousand.
+/// The maximum nesting depth of lists and objects. reTHINK's catalogue was limited by its stack, to
+/// a few thousand.
 pub const MAX_DEPTH: usize = 256;
 /// The maximum number of values in a text, so that a small text cannot use much memory.
 pub const MAX_VALUES: usize = 100_000;
@@ -249,8 +250,8 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// Consumes the digits after `\u` and, after a high surrogate, the escape of the low one. An unpaired surrogate becomes
-    /// `?`, as reTHINK's encoder wrote it.
+    /// Consumes the digits after `\u` and, after a high surrogate, the escape of the low one. An
+    /// unpaired surrogate becomes `?`, as reTHINK's encoder wrote it.
     fn unicode(&mut self) -> Result<char, Malformed> {
         let unit = self.unit()?;
         if !(0xd800..0xdc00).contains(&unit) {

@@ -58,8 +58,8 @@ impl Template {
         }
     }
 
-    /// The form of `host` in this body if it must be escaped: of the characters of a host, reTHINK's catalogue escapes
-    /// `&`, `'` and `=` in JSON.
+    /// The form of `host` in this body if it must be escaped: of the characters of a host,
+    /// reTHINK's catalogue escapes `&`, `'` and `=` in JSON.
     pub fn escaped_host(&self, host: Host<'_>) -> Option<String> {
         if !self.json || !host.as_str().contains(['&', '\'', '=']) {
             return None;
@@ -82,14 +82,14 @@ impl Template {
     }
 }
 
-/// Parses a serialized value the second time, as reTHINK's catalogue did before it answered. A text that does not parse
-/// stays a text. `None` if it has only blanks and comments.
+/// Parses a serialized value the second time, as reTHINK's catalogue did before it answered. A text
+/// that does not parse stays a text. `None` if it has only blanks and comments.
 pub(super) fn reparse(serialized: &str) -> Option<Value> {
     parse(serialized).unwrap_or_else(|_| Some(Value::Text(serialized.to_owned())))
 }
 
-/// The body of an attribute with this serialized value. `None` if it has only blanks and comments, or the body would have
-/// more than [`MAX_ATTRIBUTE`] bytes.
+/// The body of an attribute with this serialized value. `None` if it has only blanks and comments,
+/// or the body would have more than [`MAX_ATTRIBUTE`] bytes.
 pub(super) fn attribute_template(serialized: &str) -> Option<Template> {
     match reparse(serialized)? {
         Value::Text(text) | Value::Number(text) => Some(Template::constant(text)),

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Decodes `bytes`, with U+FFFD for invalid sequences: one for each maximal prefix of a character, as in Rust, but a single
-/// one for an unpaired surrogate (`ED A0 80`), which is three in Rust.
+/// Decodes `bytes`, with U+FFFD for invalid sequences: one for each maximal prefix of a character,
+/// as in Rust, but a single one for an unpaired surrogate (`ED A0 80`), which is three in Rust.
 pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = str::from_utf8(bytes) {
         return Cow::Borrowed(text);

@@ -2,8 +2,8 @@
 
 use indexmap::IndexMap;
 
-/// The members of an object, in the order of their first occurrence. A repeated name replaces the value and keeps the
-/// position.
+/// The members of an object, in the order of their first occurrence. A repeated name replaces the
+/// value and keeps the position.
 pub type Members = IndexMap<String, Value>;
 
 /// A value as parsed by reTHINK's catalogue.

@@ -1,13 +1,13 @@
-//! Writers for the two forms of JSON of reTHINK's catalogue: answers are indented by two blanks per level with the special
-//! characters of HTML escaped; hashed and serialized values are compact.
+//! Writers for the two forms of JSON of reTHINK's catalogue: answers are indented by two blanks per
+//! level with the special characters of HTML escaped; hashed and serialized values are compact.
 
 use std::borrow::Cow;
 
 use super::{Members, Value};
 
 impl Value {
-    /// The string by which the components of reTHINK's catalogue exchanged the value: a text unchanged, any other value as
-    /// JSON. Answers contain the value that this string parses to.
+    /// The string by which the components of reTHINK's catalogue exchanged the value: a text
+    /// unchanged, any other value as JSON. Answers contain the value that this string parses to.
     pub fn serialized(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) | Self::Number(text) => Cow::Borrowed(text),
@@ -80,8 +80,8 @@ fn write_compact_members(members: &Members, out: &mut String) {
     out.push('}');
 }
 
-/// JSON with one value per line, without null members. `None` if it would have more than `max_len` bytes, which a few
-/// nested brackets can reach.
+/// JSON with one value per line, without null members. `None` if it would have more than `max_len`
+/// bytes, which a few nested brackets can reach.
 pub fn pretty(value: &Value, max_len: usize) -> Option<String> {
     let mut out = PrettyWriter::new(max_len);
     out.value(value, 0).ok()?;
@@ -169,8 +169,8 @@ impl PrettyWriter {
     }
 }
 
-/// Writes a string in quotes. Line and paragraph separators are escaped because JavaScript before ECMAScript 2019 took
-/// them for line ends.
+/// Writes a string in quotes. Line and paragraph separators are escaped because JavaScript before
+/// ECMAScript 2019 took them for line ends.
 fn write_string(text: &str, html: bool, out: &mut String) {
     out.push('"');
     write_escaped(text, html, out);

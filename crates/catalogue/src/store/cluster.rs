@@ -1,12 +1,14 @@
-//! The store of a catalogue on several nodes: versions in the log of an engine, which all nodes repeat.
+//! The store of a catalogue on several nodes: versions in the log of an engine, which all nodes
+//! repeat.
 //!
-//! The engine is NATS JetStream. It orders the changes and has each on the disks of a majority of its servers before it is
-//! acknowledged. Each node applies them to a replica, the database of the embedded store, and answers all that is asked from
-//! there: also while the engine is away. A change is one record of the log, with what the log is expected to have: of two
-//! publications of one version, the engine accepts one.
+//! The engine is NATS JetStream. It orders the changes and has each on the disks of a majority of
+//! its servers before it is acknowledged. Each node applies them to a replica, the database of the
+//! embedded store, and answers all that is asked from there: also while the engine is away. A
+//! change is one record of the log, with what the log is expected to have: of two publications of
+//! one version, the engine accepts one.
 //!
-//! What a node has published it sees at once; what others have published it sees some milliseconds later, and never sees it vanish
-//! again.
+//! What a node has published it sees at once; what others have published it sees some milliseconds
+//! later, and never sees it vanish again.
 
 mod cache;
 mod collect;
@@ -55,13 +57,16 @@ pub struct ClusterStore {
 }
 
 impl ClusterStore {
-    /// Opens the replica in `folder`, which is created with mode 0700 if it is missing, and begins to follow the log. A new
-    /// replica is filled before this returns; an older one is opened without the engine, too.
+    /// Opens the replica in `folder`, which is created with mode 0700 if it is missing, and begins
+    /// to follow the log. A new replica is filled before this returns; an older one is opened
+    /// without the engine, too.
     ///
     /// # Errors
-    /// [`StoreError`] if the folder cannot be used, or if the engine does not answer and the replica is new.
+    /// [`StoreError`] if the folder cannot be used, or if the engine does not answer and the
+    /// replica is new.
     pub fn open(folder: &Path, options: &Options) -> Result<Self, StoreError> {
-        // In a thread of its own: the caller's may belong to a runtime, where waiting for another one is forbidden.
+        // In a thread of its own: the caller's may belong to a runtime, where waiting for another
+        // one is forbidden.
         let cluster = thread::scope(|scope| {
             let opened = scope.spawn(|| Cluster::open(folder, options)).join();
             opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -69,8 +74,8 @@ impl ClusterStore {
         Ok(Self { cluster: Arc::new(cluster) })
     }
 
-    /// Checks that [`Self::open`] can open or create the replica in `folder`, which no process has open, and changes nothing.
-    /// The engine is not contacted. `None` if there is no replica.
+    /// Checks that [`Self::open`] can open or create the replica in `folder`, which no process has
+    /// open, and changes nothing. The engine is not contacted. `None` if there is no replica.
     ///
     /// # Errors
     /// The [`StoreError`] with which [`Self::open`] would fail.
@@ -83,7 +88,8 @@ impl ClusterStore {
         folder.join(DATABASE).exists()
     }
 
-    /// The last record of the snapshot that the replica was begun with when the store was opened; 0 if it was begun without one, or earlier.
+    /// The last record of the snapshot that the replica was begun with when the store was opened; 0
+    /// if it was begun without one, or earlier.
     pub fn begun_with(&self) -> u64 {
         self.cluster.begun_with
     }

@@ -1,9 +1,10 @@
 //! The embedded store of a node: versions in SQLite, blobs as files.
 //!
-//! The folder contains `catalogue.db` and `blobs/ab/cdef…`, named by digest, all with access for their owner only. The process
-//! that has the store open holds an exclusive lock on the database. A row of the database states that a blob exists: it is
-//! inserted when the file and its name are on disk, and deleted before the file is. So a crash can leave a file without a row,
-//! which the next start removes, and never a row without a file.
+//! The folder contains `catalogue.db` and `blobs/ab/cdef…`, named by digest, all with access for
+//! their owner only. The process that has the store open holds an exclusive lock on the database. A
+//! row of the database states that a blob exists: it is inserted when the file and its name are on
+//! disk, and deleted before the file is. So a crash can leave a file without a row, which the next
+//! start removes, and never a row without a file.
 
 mod audit;
 mod backup;
@@ -50,15 +51,16 @@ pub use files::{Files, NewFile, SyncAll};
 pub use inner::DATABASE;
 pub use options::{Disk, Options};
 
-/// A store in a folder. Clones share it; it is closed when the last clone and the last upload are dropped.
+/// A store in a folder. Clones share it; it is closed when the last clone and the last upload are
+/// dropped.
 #[derive(Clone)]
 pub struct EmbeddedStore {
     inner: Arc<Inner>,
 }
 
 impl EmbeddedStore {
-    /// Opens the store in `folder`, which is created with mode 0700 if it is missing, and holds an exclusive lock on it until it
-    /// is dropped. Removes files that a crash left.
+    /// Opens the store in `folder`, which is created with mode 0700 if it is missing, and holds an
+    /// exclusive lock on it until it is dropped. Removes files that a crash left.
     ///
     /// # Errors
     /// [`StoreError`] names the file and the cause.
@@ -75,8 +77,9 @@ impl EmbeddedStore {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Prepares a store that was restored from a backup: its revisions continue beyond all that were used since the backup, so
-    /// that none is used twice. Clients that follow the changes get [`StoreError::Compacted`] and read everything again.
+    /// Prepares a store that was restored from a backup: its revisions continue beyond all that
+    /// were used since the backup, so that none is used twice. Clients that follow the changes get
+    /// [`StoreError::Compacted`] and read everything again.
     ///
     /// # Errors
     /// [`StoreError`] if it cannot be written.
@@ -89,8 +92,9 @@ impl EmbeddedStore {
         self.inner.blobs.path(digest)
     }
 
-    /// Replaces the store in `to` by the backup that [`Store::back_up`] wrote to `from`. The store must not be open, and need not
-    /// exist. If the call is interrupted, it must be repeated before the store is opened.
+    /// Replaces the store in `to` by the backup that [`Store::back_up`] wrote to `from`. The store
+    /// must not be open, and need not exist. If the call is interrupted, it must be repeated before
+    /// the store is opened.
     ///
     /// # Errors
     /// [`StoreError`] names the file.

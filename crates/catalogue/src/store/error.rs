@@ -81,7 +81,8 @@ pub enum StoreError {
         /// The revision of the last change.
         newest: u64,
     },
-    /// This node of a catalogue on several nodes does not have the revision yet, which another node may have shown.
+    /// This node of a catalogue on several nodes does not have the revision yet, which another node
+    /// may have shown.
     #[error(
         "this node has the changes up to revision {newest}, and not yet up to {after}: try again in a moment, or ask another node of the catalogue"
     )]
@@ -104,7 +105,8 @@ pub enum StoreError {
     /// The engine answers and cannot be used as it is configured. Trying again is of no use.
     #[error("the engine of this catalogue must be configured otherwise: {0}")]
     Misconfigured(String),
-    /// Another node of the catalogue has a later version, which writes records that this one cannot read.
+    /// Another node of the catalogue has a later version, which writes records that this one cannot
+    /// read.
     #[error(
         "the catalogue has records in format {0}, and this version of Levada knows only earlier ones: \
          nothing is written here, and reading goes on with what came before; install the version of \

@@ -70,7 +70,8 @@ impl Blob {
     }
 }
 
-/// The hash tree of a blob by BLAKE3, from its parts up: each part of the blob can be verified alone.
+/// The hash tree of a blob by BLAKE3, from its parts up: each part of the blob can be verified
+/// alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outboard {
     /// The BLAKE3 hash of the blob.

@@ -1,5 +1,5 @@
-//! Nodes whose clocks are 10 minutes wrong: only the times that versions show depend on them, and what `collect` deletes if its grace
-//! is shorter than the difference.
+//! Nodes whose clocks are 10 minutes wrong: only the times that versions show depend on them, and
+//! what `collect` deletes if its grace is shorter than the difference.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -98,7 +98,8 @@ fn wrong_clocks_change_only_the_times_that_are_shown() {
         content(&behind.store, &digests[0]).unwrap()
     );
 
-    // With a grace that is shorter than the difference, the node that is ahead deletes it; the publication is refused.
+    // With a grace that is shorter than the difference, the node that is ahead deletes it; the
+    // publication is refused.
     assert_eq!(behind.collect(ERROR / 2), 0);
     assert_eq!(ahead.collect(ERROR / 2), 1);
     until("it is deleted", || !behind.store.has_blob(&digests[1]).unwrap());

@@ -1,4 +1,5 @@
-//! Servers of NATS, three that form a cluster or a single one, with their files in a folder of their own.
+//! Servers of NATS, three that form a cluster or a single one, with their files in a folder of
+//! their own.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};

@@ -1,4 +1,5 @@
-//! Full disks: that of a server, and that of a node. Needs root, for a tmpfs in a mount namespace of its own.
+//! Full disks: that of a server, and that of a node. Needs root, for a tmpfs in a mount namespace
+//! of its own.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

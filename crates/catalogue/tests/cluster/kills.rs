@@ -1,5 +1,6 @@
-//! `kill -9` of servers of the engine and of nodes, while 16 threads publish on three nodes: nothing acknowledged is lost, nothing is
-//! published twice, and all nodes have the same changes in the same order.
+//! `kill -9` of servers of the engine and of nodes, while 16 threads publish on three nodes:
+//! nothing acknowledged is lost, nothing is published twice, and all nodes have the same changes in
+//! the same order.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

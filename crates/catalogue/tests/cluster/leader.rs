@@ -2,7 +2,8 @@
 
 use super::engine::{Engine, SERVERS};
 
-/// The server that leads the log of a catalogue, and whether the others have all of it, and of the packages. `None` while there is none.
+/// The server that leads the log of a catalogue, and whether the others have all of it, and of the
+/// packages. `None` while there is none.
 pub fn leader(engine: &Engine, name: &str) -> Option<(usize, bool)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let name = name.to_ascii_uppercase();

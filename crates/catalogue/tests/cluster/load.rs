@@ -42,7 +42,8 @@ pub fn publish(store: &ClusterStore, name: &str, mut tell: impl FnMut(Told<'_>) 
     }
 }
 
-/// Publishes a version with a package of these bytes. While the engine cannot be used, `failed` gets each error, and it tries again.
+/// Publishes a version with a package of these bytes. While the engine cannot be used, `failed`
+/// gets each error, and it tries again.
 pub fn publish_with(
     store: &ClusterStore,
     version: &Draft,
@@ -69,7 +70,8 @@ fn descriptor(name: &str) -> String {
     format!("{{\"by\":\"{name}\"}}")
 }
 
-/// Waits until the nodes are equal. Each must have every acknowledged version, of this key and publisher, and each version once.
+/// Waits until the nodes are equal. Each must have every acknowledged version, of this key and
+/// publisher, and each version once.
 pub fn check_equal(stores: &[ClusterStore], acknowledged: &[(String, String)]) {
     let newest = || stores.iter().map(|store| store.revision().unwrap());
     until("the nodes are equal", || newest().min() == newest().max());

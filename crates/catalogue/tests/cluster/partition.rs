@@ -1,4 +1,5 @@
-//! A partition of one server and its node against the two others, on real links. Needs root, for network namespaces.
+//! A partition of one server and its node against the two others, on real links. Needs root, for
+//! network namespaces.
 
 use std::process::Command;
 use std::sync::Mutex;

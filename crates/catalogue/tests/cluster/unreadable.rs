@@ -1,4 +1,5 @@
-//! Records of the log that cannot be applied: by an operator's mistake, a restored engine, or a later version.
+//! Records of the log that cannot be applied: by an operator's mistake, a restored engine, or a
+//! later version.
 
 use std::path::Path;
 

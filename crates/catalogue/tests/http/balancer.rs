@@ -31,8 +31,8 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it with the packaged configuration, in which only addresses and paths are replaced, and the lines of the cache are in use
-    /// if `with_cache`.
+    /// Starts it with the packaged configuration, in which only addresses and paths are replaced,
+    /// and the lines of the cache are in use if `with_cache`.
     fn start(nodes: &[String; 3], with_cache: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path().display();
@@ -103,7 +103,8 @@ impl Drop for Nginx {
     }
 }
 
-/// Three nodes, on addresses that no other test uses: a port stays free there after its server has ended.
+/// Three nodes, on addresses that no other test uses: a port stays free there after its server has
+/// ended.
 struct Nodes {
     servers: [Option<Server>; 3],
     addresses: [String; 3],
@@ -139,7 +140,8 @@ impl Nodes {
         self.servers.iter().flatten().for_each(&mut work);
     }
 
-    /// Makes `work` run on several threads until it was called often enough on each, also after `change`.
+    /// Makes `work` run on several threads until it was called often enough on each, also after
+    /// `change`.
     fn read_during(work: impl Fn() + Sync, change: impl FnOnce()) {
         let done = AtomicBool::new(false);
         let count = AtomicUsize::new(0);

@@ -1,7 +1,8 @@
 //! The web page in a browser: headless Chromium, controlled by `browser.mjs`.
 //!
-//! Needs Debian's `chromium` and `node`, and `LEVADA_PLAYWRIGHT`: a folder in which `npm install playwright-core` was run.
-//! `scripts/test --all` provides them. With `LEVADA_SCREENSHOTS`, screenshots of the page are written to that folder.
+//! Needs Debian's `chromium` and `node`, and `LEVADA_PLAYWRIGHT`: a folder in which
+//! `npm install playwright-core` was run. `scripts/test --all` provides them. With
+//! `LEVADA_SCREENSHOTS`, screenshots of the page are written to that folder.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! What a shared cache or a CDN may store: versions and packages for ever, anything else not without asking again, and no error.
+//! What a shared cache or a CDN may store: versions and packages for ever, anything else not
+//! without asking again, and no error.
 
 use levada_catalogue::model::digest_text;
 use levada_core::sha256;
@@ -7,7 +8,8 @@ use super::server::{Answer, Server, draft, draft_with, eventually, noise};
 
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
-/// A server with a version, a yanked version, a package of code and a picture; the paths of the packages.
+/// A server with a version, a yanked version, a package of code and a picture; the paths of the
+/// packages.
 fn server() -> (Server, [String; 2]) {
     let server = Server::start();
     let code = b"function f() { return 1; }\n".repeat(1000);
@@ -105,7 +107,8 @@ fn answers_that_may_change_are_revalidated_or_not_stored() {
     assert_eq!((watch.status, watch.field("cache-control")), (200, Some("no-store")));
 }
 
-/// A node that lags answers 404 for a version that another one has: a cache that kept this answer would hide the version.
+/// A node that lags answers 404 for a version that another one has: a cache that kept this answer
+/// would hide the version.
 #[test]
 fn errors_are_not_stored() {
     let (server, [code, picture]) = server();

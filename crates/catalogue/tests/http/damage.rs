@@ -1,4 +1,5 @@
-//! Packages that are damaged on disk: none is served as immutable or with status 200 once the damage is found.
+//! Packages that are damaged on disk: none is served as immutable or with status 200 once the
+//! damage is found.
 
 use std::fs;
 use std::path::PathBuf;

@@ -165,7 +165,8 @@ fn short_timeouts() -> Server {
     Server::start_with(Config { timeouts, ..Config::default() }, Options::default())
 }
 
-/// The answer of a server with short timeouts. The request is repeated if this process was too slow to send it.
+/// The answer of a server with short timeouts. The request is repeated if this process was too slow
+/// to send it.
 fn retry(server: &Server, request: &[u8]) -> Answer {
     let mut bytes = Vec::new();
     eventually(|| {

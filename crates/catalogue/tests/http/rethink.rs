@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::server::{Answer, Server, draft_with, schema_draft};
 
-/// The number of exchanges that are answered differently; `docs/catalogue-rethink.md` has the reasons.
+/// The number of exchanges that are answered differently; `docs/catalogue-rethink.md` has the
+/// reasons.
 const DEVIATIONS: usize = 10;
 
 fn folder(name: &str) -> std::path::PathBuf {
@@ -51,7 +52,8 @@ fn assert_recorded(exchange: &Value, answer: &Answer) {
     assert_eq!(HEXLOWER.encode(&sha256(&[&answer.body])), text("body_sha256"), "{}", text("name"));
 }
 
-/// Asserts that an answer is a text that does not parse as JSON, with the recorded text if there is one.
+/// Asserts that an answer is a text that does not parse as JSON, with the recorded text if there is
+/// one.
 #[track_caller]
 fn assert_recorded_error(exchange: &Value, answer: &Answer) {
     let unreadable = "Unable to handle request";

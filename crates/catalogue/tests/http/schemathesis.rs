@@ -1,4 +1,5 @@
-//! Conformance of `/v1` to its OpenAPI description: schemathesis generates valid and invalid requests from it.
+//! Conformance of `/v1` to its OpenAPI description: schemathesis generates valid and invalid
+//! requests from it.
 //!
 //! Needs the program in `LEVADA_SCHEMATHESIS`; `scripts/test --all` provides it.
 

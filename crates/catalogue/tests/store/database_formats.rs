@@ -1,6 +1,7 @@
 //! This version reads the databases that each released version wrote.
 //!
-//! A fixture is the schema and the rows of such a database and is never changed. Each new schema version adds one.
+//! A fixture is the schema and the rows of such a database and is never changed. Each new schema
+//! version adds one.
 
 use std::fs;
 use std::path::Path;

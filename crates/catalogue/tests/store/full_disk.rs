@@ -1,5 +1,5 @@
-//! The disk becomes full at any point of a scenario: the store reports [`StoreError::Full`], loses nothing that it
-//! acknowledged, leaves no write in part, and continues once there is space.
+//! The disk becomes full at any point of a scenario: the store reports [`StoreError::Full`], loses
+//! nothing that it acknowledged, leaves no write in part, and continues once there is space.
 
 use std::cell::Cell;
 

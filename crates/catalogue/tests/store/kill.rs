@@ -1,5 +1,5 @@
-//! `kill -9` of a publishing process at random moments: the store keeps all that the process acknowledged, has no write in
-//! part, and the next process continues.
+//! `kill -9` of a publishing process at random moments: the store keeps all that the process
+//! acknowledged, has no write in part, and the next process continues.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -103,8 +103,8 @@ fn start(folder: &Path, first: u64) -> (Child, Receiver<String>) {
     (child, receive)
 }
 
-/// Lets a child make `complete` publications and kills it `delay(duration)` after it began the next one. `duration` is the
-/// moving average of the time that a publication takes.
+/// Lets a child make `complete` publications and kills it `delay(duration)` after it began the next
+/// one. `duration` is the moving average of the time that a publication takes.
 fn run_and_kill(
     folder: &Path,
     first: u64,
@@ -137,8 +137,8 @@ fn run_and_kill(
     }
 }
 
-/// Asserts that all publications before `progress.done` are in the store, and the one begun completely or not at all.
-/// Returns the number of the next publication.
+/// Asserts that all publications before `progress.done` are in the store, and the one begun
+/// completely or not at all. Returns the number of the next publication.
 fn check(store: &EmbeddedStore, from: u64, progress: &Progress) -> u64 {
     let get = |n: u64| {
         let whole = numbered(n);

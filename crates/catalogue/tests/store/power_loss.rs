@@ -1,5 +1,6 @@
-//! The machine loses power at every disk operation of a scenario, and data that was not synced is lost completely or in
-//! part, in the database and in blobs. The store must have all that it acknowledged, and no write in part.
+//! The machine loses power at every disk operation of a scenario, and data that was not synced is
+//! lost completely or in part, in the database and in blobs. The store must have all that it
+//! acknowledged, and no write in part.
 
 use std::ffi::OsString;
 use std::io;
@@ -16,7 +17,8 @@ use super::support::{Faulty, in_full, open_on, open_with};
 /// How many seeds select, at each operation, the unsynced data that survives.
 const SEEDS: u64 = 3;
 
-/// Runs the scenario until power is lost at `operation`. Returns the model of what was acknowledged.
+/// Runs the scenario until power is lost at `operation`. Returns the model of what was
+/// acknowledged.
 fn run_until(disk: FaultFs, operation: u64) -> Model {
     run_with(disk, operation, &|| open_on(disk))
 }

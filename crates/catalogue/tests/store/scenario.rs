@@ -1,4 +1,5 @@
-//! A sequence of calls on a store whose disk fails in between, and a model of what the store must contain afterwards.
+//! A sequence of calls on a store whose disk fails in between, and a model of what the store must
+//! contain afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -118,7 +119,8 @@ impl Model {
         self.done == STEPS.len()
     }
 
-    /// Runs the remaining steps until one fails. The error comes with the store, unless the store could not be reopened.
+    /// Runs the remaining steps until one fails. The error comes with the store, unless the store
+    /// could not be reopened.
     pub fn run(
         &mut self,
         mut store: EmbeddedStore,
@@ -140,7 +142,8 @@ impl Model {
         Ok(store)
     }
 
-    /// Expects no effect of the step that failed: the store guarantees that as long as the process runs.
+    /// Expects no effect of the step that failed: the store guarantees that as long as the process
+    /// runs.
     pub fn expect_no_effect(&mut self) {
         self.in_flight = None;
     }
@@ -154,7 +157,8 @@ impl Model {
         self.done += 1;
     }
 
-    /// Asserts that the store has all that was acknowledged, and the call in flight either completely or not at all.
+    /// Asserts that the store has all that was acknowledged, and the call in flight either
+    /// completely or not at all.
     pub fn check(&self, store: &EmbeddedStore, when: &str) {
         let when = format!("{when}, {:?}", self.in_flight);
         check_consistent(store, &when);

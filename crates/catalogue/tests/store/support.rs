@@ -20,7 +20,8 @@ pub fn in_full() -> bool {
     std::env::var_os("LEVADA_TEST_FULL").is_some()
 }
 
-/// Version 1.0.`version` of `hyperty/object{object}`, with `content` as its package. Its descriptor contains [`word`].
+/// Version 1.0.`version` of `hyperty/object{object}`, with `content` as its package. Its descriptor
+/// contains [`word`].
 pub fn draft(object: u64, version: u64, content: Option<&[u8]>) -> Draft {
     let package = content.map(|content| Package {
         digest: sha256(&[content]),
@@ -66,7 +67,8 @@ pub fn content(store: &dyn Store, digest: &Digest) -> Option<Vec<u8>> {
     }
 }
 
-/// Asserts that tables, search index, change feed and files of the store agree: no write is there in part.
+/// Asserts that tables, search index, change feed and files of the store agree: no write is there
+/// in part.
 pub fn check_consistent(store: &dyn Store, when: &str) {
     let mut findings = Vec::new();
     store.verify(&mut |finding| findings.push(finding)).unwrap();
@@ -137,7 +139,8 @@ pub fn open_with(disk: FaultFs, files: Arc<dyn Files>) -> Result<EmbeddedStore, 
     EmbeddedStore::open_with(Path::new(""), Options { disk, clock, ..Options::default() })
 }
 
-/// A clock that is a second later each time it is read. What the store writes depends on the time, and each run must write the same.
+/// A clock that is a second later each time it is read. What the store writes depends on the time,
+/// and each run must write the same.
 #[derive(Default)]
 struct Ticking(AtomicU64);
 

@@ -13,11 +13,11 @@ pub enum Event {
     Readable(StreamId),
     /// The stream that refused a write may be written again.
     Writable(StreamId),
-    /// The peer reset the stream; [`crate::Connection::reset_code`] returns its code. It comes once per stream, also
-    /// if no read or write is waiting.
+    /// The peer reset the stream; [`crate::Connection::reset_code`] returns its code. It comes once
+    /// per stream, also if no read or write is waiting.
     Reset(StreamId),
-    /// The connection was closed in good order. Streams still return what had arrived. No event follows for them, so
-    /// tasks that wait for one must check again.
+    /// The connection was closed in good order. Streams still return what had arrived. No event
+    /// follows for them, so tasks that wait for one must check again.
     Closed(Close),
 }
 

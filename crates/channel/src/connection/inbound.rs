@@ -37,8 +37,9 @@ impl Connection {
         self.mux.path().rtt = self.liveness.rtt();
         if self.client {
             self.send_hello();
-            // The answer shares a record with the peer's HELLO. A PING of the server would need a packet of its own for the
-            // answer, so the server goes by the handshake until it grants more credit.
+            // The answer shares a record with the peer's HELLO. A PING of the server would need a
+            // packet of its own for the answer, so the server goes by the handshake until it grants
+            // more credit.
             self.liveness.request_ping();
         }
     }

@@ -7,8 +7,8 @@ impl Connection {
     /// Opens a stream and writes the frame that announces it.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] before [`crate::Event::Connected`], [`Error::TooManyStreams`] until one has
-    /// ended on both sides, [`Error::Closed`]. The connection stays open.
+    /// [`Error::NotConnected`] before [`crate::Event::Connected`], [`Error::TooManyStreams`] until
+    /// one has ended on both sides, [`Error::Closed`]. The connection stays open.
     pub fn open(&mut self, class: Class) -> Result<StreamId, Error> {
         self.check_alive()?;
         if !self.can_send() && !self.closed {
@@ -29,7 +29,8 @@ impl Connection {
     }
 
     /// Writes a part of a message, and ends it if `end` and all of `data` was accepted. Returns how
-    /// many bytes were accepted; None if none could be, and then [`crate::Event::Writable`] follows.
+    /// many bytes were accepted; None if none could be, and then [`crate::Event::Writable`]
+    /// follows.
     ///
     /// # Errors
     /// [`StreamError`] if the stream is reset, finished or unknown, or the connection closed.
@@ -42,9 +43,9 @@ impl Connection {
         self.mux.write(&mut self.tls, id, data, end)
     }
 
-    /// Ends this side's direction of a stream: no more messages follow. Never blocks; repeating it does
-    /// nothing. A message that was begun and not ended cannot be finished: the stream is reset with code 0
-    /// then.
+    /// Ends this side's direction of a stream: no more messages follow. Never blocks; repeating it
+    /// does nothing. A message that was begun and not ended cannot be finished: the stream is reset
+    /// with code 0 then.
     ///
     /// # Errors
     /// [`StreamError`] if the stream is or gets reset or is unknown, or the connection closed.
@@ -57,8 +58,8 @@ impl Connection {
         self.mux.reset(&mut self.tls, id, code);
     }
 
-    /// The code with which a direction of a stream was aborted, by either side; None if neither was, or the
-    /// stream is unknown.
+    /// The code with which a direction of a stream was aborted, by either side; None if neither
+    /// was, or the stream is unknown.
     pub fn reset_code(&self, id: StreamId) -> Option<u64> {
         self.mux.reset_code(id)
     }
@@ -85,9 +86,10 @@ impl Connection {
         self.mux.read_to(id, buf, max)
     }
 
-    /// Moves all that has arrived on a stream to `recv_buffer`, if that is empty, so that it can be read without
-    /// this connection. What was read from it must be passed to [`Self::release`]. `reader_memory` is the memory, in
-    /// bytes, of what the reader keeps of earlier reads, such as an incomplete message.
+    /// Moves all that has arrived on a stream to `recv_buffer`, if that is empty, so that it can be
+    /// read without this connection. What was read from it must be passed to [`Self::release`].
+    /// `reader_memory` is the memory, in bytes, of what the reader keeps of earlier reads, such as
+    /// an incomplete message.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -100,14 +102,14 @@ impl Connection {
         self.mux.take(id, recv_buffer, reader_memory)
     }
 
-    /// `freed` credit of what was taken from a stream was read (see [`RecvBuffer::take_freed`]), and is granted to
-    /// the peer again. Unknown streams are ignored.
+    /// `freed` credit of what was taken from a stream was read (see [`RecvBuffer::take_freed`]),
+    /// and is granted to the peer again. Unknown streams are ignored.
     pub fn release(&mut self, id: StreamId, freed: u64) {
         self.mux.release(id, freed);
     }
 
-    /// Frees the state of a stream that its owner no longer uses. If either direction is still open, the stream is
-    /// reset with code 0.
+    /// Frees the state of a stream that its owner no longer uses. If either direction is still
+    /// open, the stream is reset with code 0.
     pub fn forget(&mut self, id: StreamId) {
         self.mux.forget(&mut self.tls, id);
     }

@@ -73,7 +73,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
-        // The golden ratio in 64 bits spreads adjacent numbers over all bits (Knuth, volume 3, 6.4).
+        // The golden ratio in 64 bits spreads adjacent numbers over all bits (Knuth, volume 3,
+        // 6.4).
         self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }

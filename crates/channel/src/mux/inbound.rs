@@ -3,12 +3,13 @@
 use super::{IdState, Mux, StreamId};
 use crate::credit::FRAME_COST;
 use crate::frame::{BULK, END, FIN, MessageHead};
-use crate::stream::{Direction, Wait};
+use crate::stream::{Direction, Stream, Wait};
 use crate::{Class, Error, Event};
 
 /// How many of the peer's streams this side keeps state for, per stream that may be open.
 const HELD_PER_STREAM: usize = 4;
-/// How many frames that need no credit the peer can make this side queue, per stream that may be open.
+/// How many frames that need no credit the peer can make this side queue, per stream that may be
+/// open.
 const FREE_FRAMES_PER_STREAM: usize = 16;
 
 impl Mux {
@@ -24,8 +25,9 @@ impl Mux {
         if flags & BULK != 0 {
             return Err(Error::Protocol("a class given twice"));
         }
-        let Direction::Open = stream.receiving else {
-            return match stream.receiving {
+        let receiver = &mut stream.receiver;
+        let Direction::Open = receiver.direction else {
+            return match receiver.direction {
                 Direction::Finished => Err(Error::Protocol("data behind the end of a stream")),
                 _ => self.on_late_data(flags, bytes),
             };
@@ -33,25 +35,26 @@ impl Mux {
         let end = flags & END != 0;
         let cost = cost(flags, bytes)?;
         self.grants.connection.charge(cost)?;
-        stream.window.charge(cost)?;
+        receiver.window.charge(cost)?;
         if !end && !self.grants.is_initial() {
-            stream.recv_buffer.expect_more_than(bytes.len());
+            receiver.buffer.expect_more_than(bytes.len());
         }
-        stream.recv_buffer.push(bytes, end);
-        stream.receiving_partial = !end && (stream.receiving_partial || !bytes.is_empty());
+        receiver.buffer.push(bytes, end);
+        receiver.partial = !end && (receiver.partial || !bytes.is_empty());
         if flags & FIN != 0 {
-            if stream.receiving_partial {
+            if receiver.partial {
                 return Err(Error::Protocol("a stream that ends within a message"));
             }
-            stream.receiving = Direction::Finished;
+            receiver.direction = Direction::Finished;
         }
-        if !stream.readable {
-            stream.readable = true;
+        if !receiver.readable {
+            receiver.readable = true;
             self.events.push_back(Event::Readable(StreamId(id)));
         }
-        // The cost of a frame pays for the stored end of a message, so a frame without one returns it at once.
+        // The cost of a frame pays for the stored end of a message, so a frame without one returns
+        // it at once.
         if cost > 0 && !end {
-            self.grants.release(id, stream, FRAME_COST);
+            self.grants.release(id, receiver, FRAME_COST);
         }
         if flags & FIN != 0 {
             self.retire_if_over(id);
@@ -59,19 +62,21 @@ impl Mux {
         Ok(())
     }
 
-    /// Handles the DATA frames at the front of `rest` that each end a message of the stream `id`, after [`Self::on_data`]
-    /// accepted one. A record of short messages is a run of them, and this looks the stream up once for all.
+    /// Handles the DATA frames at the front of `rest` that each end a message of the stream `id`,
+    /// after [`Self::on_data`] accepted one. A record of short messages is a run of them, and this
+    /// looks the stream up once for all.
     pub(crate) fn on_messages(&mut self, id: u64, rest: &mut &[u8]) -> Result<(), Error> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
-        if stream.receiving != Direction::Open {
+        let receiver = &mut stream.receiver;
+        if receiver.direction != Direction::Open {
             return Ok(());
         }
         let Some(head) = MessageHead::new(id) else { return Ok(()) };
         while let Some(bytes) = head.take(rest)? {
             let cost = FRAME_COST + bytes.len() as u64;
             self.grants.connection.charge(cost)?;
-            stream.window.charge(cost)?;
-            stream.recv_buffer.push(bytes, true);
+            receiver.window.charge(cost)?;
+            receiver.buffer.push(bytes, true);
         }
         Ok(())
     }
@@ -97,7 +102,8 @@ impl Mux {
         Ok(())
     }
 
-    /// Data that was in flight when this side reset its stream is charged against the connection's credit and discarded.
+    /// Data that was in flight when this side reset its stream is charged against the connection's
+    /// credit and discarded.
     fn on_late_data(&mut self, flags: u8, bytes: &[u8]) -> Result<(), Error> {
         let cost = cost(flags, bytes)?;
         self.grants.connection.charge(cost)?;
@@ -113,32 +119,35 @@ impl Mux {
             return Ok(());
         }
         let Some(stream) = self.streams.get_mut(&id) else { return self.check_used(id) };
-        stream.credit.raise(limit);
-        if stream.wait == Wait::Credit {
-            stream.wait = Wait::No;
+        let sender = &mut stream.sender;
+        sender.credit.raise(limit);
+        if sender.wait == Wait::Credit {
+            sender.wait = Wait::No;
             self.events.push_back(Event::Writable(StreamId(id)));
         }
         Ok(())
     }
 
-    /// Handles a RESET frame. If the peer had finished its direction before, what it sent is complete and stays readable.
+    /// Handles a RESET frame. If the peer had finished its direction before, what it sent is
+    /// complete and stays readable.
     pub(crate) fn on_reset(&mut self, id: u64, code: u64) -> Result<(), Error> {
         let Some(stream) = self.streams.get_mut(&id) else { return self.check_used(id) };
-        let open = stream.sending == Direction::Open || stream.receiving == Direction::Open;
-        if stream.sending == Direction::Open {
-            stream.sending = Direction::Reset(code);
-            if stream.wait != Wait::No {
-                stream.wait = Wait::No;
+        let Stream { sender, receiver, .. } = stream;
+        let open = sender.direction == Direction::Open || receiver.direction == Direction::Open;
+        if sender.direction == Direction::Open {
+            sender.direction = Direction::Reset(code);
+            if sender.wait != Wait::No {
+                sender.wait = Wait::No;
                 self.events.push_back(Event::Writable(StreamId(id)));
             }
         }
-        if stream.receiving == Direction::Open {
-            stream.receiving = Direction::Reset(code);
-            if !stream.readable {
-                stream.readable = true;
+        if receiver.direction == Direction::Open {
+            receiver.direction = Direction::Reset(code);
+            if !receiver.readable {
+                receiver.readable = true;
                 self.events.push_back(Event::Readable(StreamId(id)));
             }
-            self.grants.discard(id, stream);
+            self.grants.discard(id, receiver);
         }
         if open {
             self.events.push_back(Event::Reset(StreamId(id)));
@@ -153,7 +162,7 @@ impl Mux {
         if let Event::Readable(StreamId(id)) = event
             && let Some(stream) = self.streams.get_mut(&id)
         {
-            stream.readable = false;
+            stream.receiver.readable = false;
         }
         Some(event)
     }
@@ -167,7 +176,8 @@ impl Mux {
     }
 }
 
-/// The credit that a DATA frame costs its sender. A bare FIN costs none, because a stream has only one.
+/// The credit that a DATA frame costs its sender. A bare FIN costs none, because a stream has only
+/// one.
 fn cost(flags: u8, bytes: &[u8]) -> Result<u64, Error> {
     match (bytes.is_empty(), flags & (END | FIN)) {
         (true, 0) => Err(Error::Protocol("a frame with nothing in it")),

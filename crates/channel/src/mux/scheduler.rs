@@ -1,20 +1,21 @@
-//! The scheduler of writers: how much each stream may write into the output, and in which order refused writers are
-//! woken. Interactive streams go before bulk streams, and bulk streams share each round equally.
+//! The scheduler of writers: how much each stream may write into the output, and in which order
+//! refused writers are woken. Interactive streams go before bulk streams, and bulk streams share
+//! each round equally.
 
 use std::collections::VecDeque;
 
 use crate::Class;
 use crate::stream::{Stream, Usage, Wait};
 
-/// The most bytes pending in the output: enough for one efficient write to the transport, and so little that the peer's
-/// processor decrypts them while this one seals the next. Loopback has segments of at most 65,483 bytes: slightly less
-/// than two of them leave no short third one, which costs a wake-up of its own (writes of 256 KiB: a third less per second of
-/// processor time).
+/// The most bytes pending in the output: enough for one efficient write to the transport, and so
+/// little that the peer's processor decrypts them while this one seals the next. Loopback has
+/// segments of at most 65,483 bytes: slightly less than two of them leave no short third one, which
+/// costs a wake-up of its own (writes of 256 KiB: a third less per second of processor time).
 const BUDGET: usize = 120 << 10;
 /// Bytes beyond the budget that interactive streams may write, so that bulk data never blocks them.
 const INTERACTIVE_RESERVE: usize = 64 << 10;
-/// The budget of bulk streams, in bytes, while an interactive stream is open: one record, because it is sent before
-/// what the interactive stream writes next.
+/// The budget of bulk streams, in bytes, while an interactive stream is open: one record, because
+/// it is sent before what the interactive stream writes next.
 const BULK_WITH_INTERACTIVE: usize = 16 << 10;
 /// The smallest quantum, in bytes.
 const MIN_QUANTUM: usize = 16 << 10;
@@ -52,10 +53,11 @@ impl Scheduler {
         }
     }
 
-    /// How many bytes the stream may write now. They may exceed the budget by less than [`MIN_QUANTUM`].
+    /// How many bytes the stream may write now. They may exceed the budget by less than
+    /// [`MIN_QUANTUM`].
     pub(crate) fn quantum(&mut self, stream: &mut Stream, pending: usize) -> usize {
-        if stream.usage.round != self.round {
-            stream.usage = Usage { round: self.round, written: 0 };
+        if stream.sender.usage.round != self.round {
+            stream.sender.usage = Usage { round: self.round, written: 0 };
             self.active += usize::from(stream.class == Class::Bulk);
         }
         let budget = match stream.class {
@@ -72,18 +74,18 @@ impl Scheduler {
             return left;
         }
         let share = (budget / self.contenders).max(MIN_QUANTUM);
-        left.min(share.saturating_sub(stream.usage.written))
+        left.min(share.saturating_sub(stream.sender.usage.written))
     }
 
     /// Queues a refused stream for its next quantum.
     pub(crate) fn queue(&mut self, id: u64, stream: &mut Stream) {
-        if stream.wait == Wait::Quantum {
+        if stream.sender.wait == Wait::Quantum {
             return;
         }
-        stream.wait = Wait::Quantum;
+        stream.sender.wait = Wait::Quantum;
         match stream.class {
             Class::Interactive => self.waiting_interactive.push_back(id),
-            Class::Bulk if stream.usage == Usage { round: self.round, written: 0 } => {
+            Class::Bulk if stream.sender.usage == Usage { round: self.round, written: 0 } => {
                 self.starved.push_back(id)
             }
             Class::Bulk => self.waiting_bulk.push_back(id),
@@ -101,7 +103,8 @@ impl Scheduler {
         waiting.into_iter().chain(bulk.into_iter().flatten())
     }
 
-    /// Whether bulk streams must wait: an interactive stream is open, and the transport has not accepted the last bytes.
+    /// Whether bulk streams must wait: an interactive stream is open, and the transport has not
+    /// accepted the last bytes.
     fn bulk_is_held(&self) -> bool {
         self.unwritten && self.interactive > 0
     }

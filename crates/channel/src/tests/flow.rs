@@ -390,8 +390,8 @@ fn read_to_appends_at_most_max_bytes() {
     assert_eq!(read(&mut pair, 9).0, Err(StreamError::Unknown));
 }
 
-/// Until its credit is raised, a peer has the protocol's initial credit: no window grows, however fast the reader is, and
-/// only what was read is granted again.
+/// Until its credit is raised, a peer has the protocol's initial credit: no window grows, however
+/// fast the reader is, and only what was read is granted again.
 #[test]
 fn credit_stays_the_initial_one_until_it_is_raised() {
     const CONNECTION: usize = 1 << 20;

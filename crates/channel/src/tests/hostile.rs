@@ -1,4 +1,5 @@
-//! A peer that completes the handshake and then violates the protocol, and handshakes that are modified in transit.
+//! A peer that completes the handshake and then violates the protocol, and handshakes that are
+//! modified in transit.
 
 use std::time::Instant;
 
@@ -185,7 +186,8 @@ fn too_many_streams_are_refused() {
     assert!(matches!(result, Err(Error::Protocol(_))));
 }
 
-/// Opens streams, and calls `each` after each, until the server reports a flood; returns the last stream.
+/// Opens streams, and calls `each` after each, until the server reports a flood; returns the last
+/// stream.
 fn flood(mut each: impl FnMut(&mut Raw, u64) -> Result<(), Error>) -> u64 {
     let mut raw = Raw::new();
     for stream in (1..).step_by(2) {
@@ -328,8 +330,8 @@ fn serve(server: &mut Connection, action: u8) {
     }
 }
 
-/// Runs a handshake in which one bit of a flight is changed. Returns whether both ends completed it; None if the flight
-/// is shorter.
+/// Runs a handshake in which one bit of a flight is changed. Returns whether both ends completed
+/// it; None if the flight is shorter.
 fn tampered(endpoints: &Endpoints, flight: usize, at: usize, bit: u8) -> Option<bool> {
     let now = Instant::now();
     let expected = Some(endpoints.server_key.identity());

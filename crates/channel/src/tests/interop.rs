@@ -14,7 +14,8 @@ use super::raw::{receive_all, take, write};
 use crate::testing::{RawKeyVerifier, certified_key};
 use crate::tls::Tls;
 
-/// A client with the default provider. It offers another key exchange first, so the server sends a HelloRetryRequest.
+/// A client with the default provider. It offers another key exchange first, so the server sends a
+/// HelloRetryRequest.
 fn client(key: &SecretKey, alpn: &[u8]) -> ClientConnection {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let resolver =

@@ -1,4 +1,5 @@
-//! Escape sequences as in ssh: typed at the beginning of a line on a terminal, they control the client.
+//! Escape sequences as in ssh: typed at the beginning of a line on a terminal, they control the
+//! client.
 
 use std::fmt;
 use std::str::FromStr;
@@ -78,7 +79,8 @@ impl Escape {
 }
 
 impl Filter {
-    /// The bytes of `typed` for the service, and the actions in order. Nothing follows [`Action::Leave`].
+    /// The bytes of `typed` for the service, and the actions in order. Nothing follows
+    /// [`Action::Leave`].
     pub(super) fn take(&mut self, typed: &[u8]) -> (Vec<u8>, Vec<Action>) {
         let mut bytes = Vec::with_capacity(typed.len() + 1);
         let mut actions = Vec::new();

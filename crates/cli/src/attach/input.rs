@@ -18,10 +18,11 @@ const CHUNKS: usize = 3;
 const KEYS: usize = 1024;
 const PART: usize = 4096;
 
-/// Sends standard input, then its end, and every new size of the terminal. Never returns: dropping the
-/// sending half ends the session, and only the receiving half learns why the session ended.
+/// Sends standard input, then its end, and every new size of the terminal. Never returns: dropping
+/// the sending half ends the session, and only the receiving half learns why the session ended.
 ///
-/// For typed input, `typed` has the escape character and the channel that reports the sequence for leaving.
+/// For typed input, `typed` has the escape character and the channel that reports the sequence for
+/// leaving.
 pub async fn pump(mut stream: SendHalf, pty: bool, typed: Option<(Escape, oneshot::Sender<()>)>) {
     let _ = send_all(&mut stream, pty, typed).await;
     std::future::pending::<()>().await;
@@ -77,8 +78,8 @@ async fn send_chunks(
     }
 }
 
-/// Starts a thread that reads typed input and removes the escape sequences before anything waits for the
-/// network, so that a session can be left while the network is stalled.
+/// Starts a thread that reads typed input and removes the escape sequences before anything waits
+/// for the network, so that a session can be left while the network is stalled.
 fn keys(escape: Escape, filter: Filter, leave: oneshot::Sender<()>) -> Receiver<Vec<u8>> {
     let (sender, keys) = channel(KEYS);
     std::thread::spawn(move || read_keys(escape, filter, leave, &sender));
@@ -167,7 +168,8 @@ fn read_all(mut empty: Receiver<Chunk>, full: &Sender<(Chunk, usize)>) {
     }
 }
 
-/// One read without the buffer of the standard library: for `-`, a line was already read from the same descriptor.
+/// One read without the buffer of the standard library: for `-`, a line was already read from the
+/// same descriptor.
 fn read(space: &mut [u8]) -> io::Result<usize> {
     loop {
         match rustix::io::read(io::stdin(), &mut *space) {

@@ -86,7 +86,8 @@ fn write_messages(
     Ok(())
 }
 
-/// Writes all `bytes` without the buffer of the standard library, which would split each write at its last line end.
+/// Writes all `bytes` without the buffer of the standard library, which would split each write at
+/// its last line end.
 pub fn write_all(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match rustix::io::write(&to, bytes) {

@@ -14,7 +14,8 @@ pub fn window() -> Option<Window> {
     known.then_some(Window { rows: size.ws_row, columns: size.ws_col })
 }
 
-/// Raw mode: every key is input for the service, also Ctrl-C. Dropping it restores the previous mode.
+/// Raw mode: every key is input for the service, also Ctrl-C. Dropping it restores the previous
+/// mode.
 pub(super) struct RawMode(Termios);
 
 impl RawMode {

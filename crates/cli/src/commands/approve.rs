@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::exchange::{QuestionError, Registration, Reply};
-use levada_home::Home;
-use levada_home::known::Known;
 use levada_client::{Client, ClientError, Running};
 use levada_core::SystemRandom;
 use levada_core::wire::{
     Answered, Asked, Reason, Refusal, Register, SealedReply, SignedQuestion, Withdrawn,
     mediation::Part,
 };
+use levada_home::Home;
+use levada_home::known::Known;
 use levada_services::brokering::mediation::ENTITY;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::select;
@@ -35,8 +35,8 @@ use terminal::Terminal;
 
 /// Questions that are decided at once; further ones are answered with [`Reason::Busy`].
 const MAX_OPEN: usize = 256;
-/// Invalid questions under one challenge, after which the registration ends. A service of ours forwards none but those
-/// of the previous challenge, and those that a requester repeats.
+/// Invalid questions under one challenge, after which the registration ends. A service of ours
+/// forwards none but those of the previous challenge, and those that a requester repeats.
 const MAX_INVALID: usize = 100;
 /// How long the service may take to answer the registration.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -44,17 +44,20 @@ const REGISTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Decide the questions that others ask you through a service of type `capability`
 ///
 /// Registers there, and runs until it is ended. Without a policy every question is shown on the
-/// terminal, one at a time. For each allowed question a session is requested from the other node under your identity.
+/// terminal, one at a time. For each allowed question a session is requested from the other node
+/// under your identity.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada approve --at hub/capability
   levada approve --at hub/capability --policy rules.toml")]
 pub struct Arguments {
-    /// The service that carries the questions; NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
+    /// The service that carries the questions; NODE is a nickname, a name that `levada ls` shows,
+    /// or IDENTITY@host:port
     #[arg(long, value_name = "NODE/CAPABILITY")]
     at: ServiceTarget,
 
-    /// Decide by the rules of this file (TOML); it also says whether to ask on the terminal if no rule matches
+    /// Decide by the rules of this file (TOML); it also says whether to ask on the terminal if no
+    /// rule matches
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
@@ -154,7 +157,8 @@ impl Entity {
             Ok(question) => question,
             Err(error) => {
                 output::note(format_args!("Question rejected: {error}."));
-                // Repeated questions do not count: a requester could end the registration with them.
+                // Repeated questions do not count: a requester could end the registration with
+                // them.
                 self.invalid += usize::from(error != QuestionError::Repeated);
                 let too_many = self.invalid >= MAX_INVALID;
                 return if too_many { Err(mediated::unexpected()) } else { Ok(()) };

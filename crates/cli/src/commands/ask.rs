@@ -5,11 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use levada_capability::Capability;
 use levada_capability::exchange::{PendingQuestion, Reply, Route, SessionRequest};
-use levada_home::Home;
 use levada_client::{Client, ClientError, Running};
 use levada_core::wire::{Answered, Asked, Refusal, Seek, mediation::Part};
 use levada_core::{Clock, Identity, SystemClock, SystemRandom};
 use levada_core::{format_duration, parse_duration};
+use levada_home::Home;
 use levada_services::brokering::mediation::REQUESTER;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::time::timeout;
@@ -26,14 +26,15 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Ask an entity for a capability, through a service of type `capability`; prints it
 ///
-/// The service can withhold the question or the reply, but neither read the reply nor change anything. Exit codes:
-/// 1 if the entity refuses, 122 if there is no reply.
+/// The service can withhold the question or the reply, but neither read the reply nor change
+/// anything. Exit codes: 1 if the entity refuses, 122 if there is no reply.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada ask hub/capability --entity alice --service well/exec -- uname -a
   levada ask hub/capability --entity lv… --service well/exec --expires 1h --wait 10m -- date > date.cap")]
 pub struct Arguments {
-    /// The service that carries the question; NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
+    /// The service that carries the question; NODE is a nickname, a name that `levada ls` shows, or
+    /// IDENTITY@host:port
     #[arg(value_name = "NODE/CAPABILITY")]
     at: ServiceTarget,
 

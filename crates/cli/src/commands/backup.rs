@@ -6,13 +6,13 @@ use crate::{output, passphrase, waiting};
 use clap::Args;
 use levada_catalogue::model::digest_text;
 use levada_catalogue::store::embedded::DATABASE;
-use levada_home::{Home, HomeError, write_private};
-use levada_home::known::Known;
-use levada_core::{Clock, SystemClock};
-use levada_node::catalogue;
-use levada_config::Config;
 use levada_client::control::{self, ControlError, Request};
+use levada_config::Config;
+use levada_core::{Clock, SystemClock};
 use levada_home::backup::{CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_home::known::Known;
+use levada_home::{Home, HomeError, write_private};
+use levada_node::catalogue;
 use levada_node::store::Store;
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -26,7 +26,8 @@ use tempfile::{NamedTempFile, TempDir};
 /// The prefix of temporary folders.
 const PREFIX: &str = ".backup-";
 
-/// Write key, configuration, pins, sessions, log and catalogue to one file, encrypted under a passphrase
+/// Write key, configuration, pins, sessions, log and catalogue to one file, encrypted under a
+/// passphrase
 ///
 /// Works while the node runs. The file is a standard age file (age-encryption.org) with a tar
 /// archive inside.
@@ -95,8 +96,8 @@ async fn snapshot(home: &Home, to: &Path) -> Result<(), Failure> {
     node_or(home, &request, alone).await.map(drop)
 }
 
-/// A copy of the catalogue, if there is one. The copy lies in the catalogue's folder, where packages can be hard links,
-/// which take no space.
+/// A copy of the catalogue, if there is one. The copy lies in the catalogue's folder, where
+/// packages can be hard links, which take no space.
 async fn copy_catalogue(home: &Home) -> Result<Option<TempDir>, Failure> {
     let config = Config::load(&home.config_file()).unwrap_or_else(|error| {
         output::note(format_args!("note: the catalogue is read from its default folder: {error}"));
@@ -139,7 +140,8 @@ fn snapshot_catalogue(home: &Home, config: &Config, to: &Path) -> Result<Value, 
     Ok(json!({ "missing": missing.iter().map(digest_text).collect::<Vec<_>>() }))
 }
 
-/// Sends `request` to the running node, which has the databases open; without a node, takes its lock and calls `alone`.
+/// Sends `request` to the running node, which has the databases open; without a node, takes its
+/// lock and calls `alone`.
 async fn node_or(
     home: &Home,
     request: &Request,

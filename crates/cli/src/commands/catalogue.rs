@@ -6,13 +6,15 @@ mod export;
 mod exported;
 mod files;
 mod get;
+// Only the import of a folder of the reTHINK catalogue uses all of it.
+#[cfg_attr(not(feature = "rethink"), allow(dead_code))]
 mod import;
 mod list;
 mod log;
 mod maintenance;
-mod own_store;
 mod nodes;
 mod object;
+mod own_store;
 mod publish;
 mod stored;
 mod swarm;
@@ -24,9 +26,9 @@ use clap::{Args, Subcommand};
 
 /// Publish and read descriptors, and the packages of code behind them
 ///
-/// A catalogue stores descriptors in immutable versions, and their packages. Without --at it is the catalogue of
-/// this home: through its running node if there is one, directly otherwise. A catalogue on several nodes is written as
-/// --at a/catalogue,b/catalogue.
+/// A catalogue stores descriptors in immutable versions, and their packages. Without --at it is the
+/// catalogue of this home: through its running node if there is one, directly otherwise. A
+/// catalogue on several nodes is written as --at a/catalogue,b/catalogue.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js

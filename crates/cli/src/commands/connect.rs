@@ -19,7 +19,8 @@ pub struct Arguments {
     #[arg(value_name = "CAPABILITY")]
     capability: String,
 
-    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows all), or none
+    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows
+    /// all), or none
     #[arg(long, value_name = "CHARACTER", default_value_t)]
     escape: Escape,
 }

@@ -7,10 +7,10 @@ mod report;
 use crate::failure::{Failure, NO, Outcome};
 use crate::output;
 use clap::Args;
-use levada_home::Home;
-use levada_core::{Clock, SystemClock};
-use levada_config::Config;
 use levada_client::control::{self, Request};
+use levada_config::Config;
+use levada_core::{Clock, SystemClock};
+use levada_home::Home;
 use levada_node::store::Store;
 
 use node::Node;

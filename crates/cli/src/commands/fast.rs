@@ -18,10 +18,11 @@ use stats::Stats;
 
 /// Run a program with its sockets carried over shared memory
 ///
-/// A TCP connection leaves the kernel at its second exchange if the other end is a program under `levada fast` of the same user on
-/// this host. Every other connection stays on TCP. The program needs no change; it must be dynamically linked. A static
-/// program, and one with the set-user-ID bit, simply runs: the dynamic linker does not load the library into it.
-/// LEVADA_FAST_LIBRARY is the library, if it is not in its place beside this binary.
+/// A TCP connection leaves the kernel at its second exchange if the other end is a program under
+/// `levada fast` of the same user on this host. Every other connection stays on TCP. The program
+/// needs no change; it must be dynamically linked. A static program, and one with the set-user-ID
+/// bit, simply runs: the dynamic linker does not load the library into it. LEVADA_FAST_LIBRARY is
+/// the library, if it is not in its place beside this binary.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -38,7 +39,8 @@ pub struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
 
-    /// Print what its connections have carried when it has ended, to standard error; as JSON if a file is given
+    /// Print what its connections have carried when it has ended, to standard error; as JSON if a
+    /// file is given
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
 

@@ -1,4 +1,5 @@
-//! `levada forward`: forwards connections to an address that a node connects to, or from one where it listens.
+//! `levada forward`: forwards connections to an address that a node connects to, or from one where
+//! it listens.
 
 mod stdio;
 
@@ -26,9 +27,9 @@ const FORWARD: &str = "forward";
 
 /// Forward connections to an address that a node can reach
 ///
-/// Listens here, prints the address, and forwards each connection to HOST:PORT, which the node connects to. With --reverse
-/// the node listens, and this side connects. Runs until it is interrupted; a lost connection to the node is
-/// re-established.
+/// Listens here, prints the address, and forwards each connection to HOST:PORT, which the node
+/// connects to. With --reverse the node listens, and this side connects. Runs until it is
+/// interrupted; a lost connection to the node is re-established.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada forward alpha/forward --listen 5432 -- db.example:5432
@@ -40,7 +41,8 @@ const FORWARD: &str = "forward";
   levada forward @db.cap --listen 5432
   ssh -o ProxyCommand='levada forward --stdio alpha/forward -- %h:%p' box.example")]
 pub struct Arguments {
-    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; a capability is its text, @file, or -
+    /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port; a capability is
+    /// its text, @file, or -
     #[arg(value_name = "NODE/SERVICE|CAPABILITY")]
     via: Via,
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Ticket};
-use levada_home::Home;
 use levada_client::{Client, ClientError};
-use levada_core::{Random, SystemRandom};
 use levada_core::parse_duration;
+use levada_core::{Random, SystemRandom};
+use levada_home::Home;
 use levada_services::swarm::peer_network::{self, Listen};
 use levada_services::swarm::{JoinError, join_first, join_over_udp};
 use levada_session::Connection;
@@ -32,15 +32,18 @@ use report::Report;
 
 /// How long the connection over UDP may take, until both streams go by TCP.
 const UDP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The first and the longest pause before the node is tried again.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The first pause before the node is tried again; each further pause is twice as long.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// For how long a lost node is tried.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 /// Fetch what a ticket names, from its node and from others that fetch it
 ///
-/// Every part is verified against the ticket before it is stored. What was received survives an interruption, and the same command
-/// resumes. Others receive parts from here meanwhile, and for as long as --seed says. Exit code 1 if no one has a part any more.
+/// Every part is verified against the ticket before it is stored. What was received survives an
+/// interruption, and the same command resumes. Others receive parts from here meanwhile, and for as
+/// long as --seed says. Exit code 1 if no one has a part any more.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada get lvtkt1…
@@ -122,7 +125,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
 impl Download<'_> {
     /// Tries until all is there. A node that was lost is tried again.
     async fn run(&self, report: &Report) -> Outcome {
-        let mut pause = PAUSE.0;
+        let mut pause = MIN_PAUSE;
         let mut last = (Instant::now(), 0);
         loop {
             let error = match self.attempt(report).await {
@@ -137,7 +140,7 @@ impl Download<'_> {
                 Err(failure) => return Err(failure),
             };
             if report.received() > last.1 {
-                (pause, last) = (PAUSE.0, (Instant::now(), report.received()));
+                (pause, last) = (MIN_PAUSE, (Instant::now(), report.received()));
             }
             if last.0.elapsed() > GIVE_UP {
                 let text = format!("{error}; what was received is kept: the same command resumes");
@@ -145,7 +148,7 @@ impl Download<'_> {
             }
             output::note(format_args!("{}; trying again in {} s", plain(&error), pause.as_secs()));
             sleep(pause).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 
@@ -200,7 +203,8 @@ impl Download<'_> {
         Ok(Ended::Complete(target, got))
     }
 
-    /// Starts the session. If one stream is to go by UDP, starts a further one over QUIC, unless that does not get through.
+    /// Starts the session. If one stream is to go by UDP, starts a further one over QUIC, unless
+    /// that does not get through.
     async fn connect(&self) -> Result<Session, Failure> {
         let joined = join_first(&self.client, &self.capability).await;
         let (link, description, connection) = joined.map_err(join_failure)?;
@@ -240,8 +244,8 @@ impl Download<'_> {
         }
     }
 
-    /// Returns the path to write to. The sharer chooses the name, except a hidden one: shells and other
-    /// programs read files such as `.bash_profile` unasked.
+    /// Returns the path to write to. The sharer chooses the name, except a hidden one: shells and
+    /// other programs read files such as `.bash_profile` unasked.
     fn target(&self, description: &Description) -> Result<PathBuf, Failure> {
         let name = printable(&description.name);
         let path = match &self.arguments.output {

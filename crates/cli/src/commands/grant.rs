@@ -7,9 +7,9 @@ use crate::{capability_text, output};
 use clap::Args;
 use levada_capability::{Narrowing, Rights};
 use levada_client::Client;
-use levada_home::Home;
-use levada_core::{Clock, SystemClock};
 use levada_core::parse_duration;
+use levada_core::{Clock, SystemClock};
+use levada_home::Home;
 use std::time::Duration;
 
 /// Pass a capability on to another identity, with the same rights or fewer; works offline
@@ -30,8 +30,8 @@ pub struct Arguments {
     #[arg(long)]
     rights: Rights,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; unchanged if not given. A running session
-    /// continues: --max-run limits that
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d; unchanged if not given.
+    /// A running session continues: --max-run limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
 

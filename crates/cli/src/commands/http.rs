@@ -1,4 +1,5 @@
-//! `levada http`: a local origin whose requests travel to an HTTP origin behind a node, also through middleboxes.
+//! `levada http`: a local origin whose requests travel to an HTTP origin behind a node, also
+//! through middleboxes.
 
 mod events;
 mod required;
@@ -10,10 +11,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use levada_home::Home;
 use levada_client::{Client, ClientError, Target};
 use levada_contexts::Context;
 use levada_core::wire::Middlebox;
+use levada_home::Home;
 use levada_services::forward::{Address, Listener};
 use levada_services::http::client::{Local, LocalOptions, site};
 use levada_services::http::{Strategy, contexts};
@@ -32,9 +33,10 @@ const HTTP: &str = "http";
 
 /// Use an HTTP origin behind a node, also through middleboxes that see only what they are granted
 ///
-/// Listens here, prints the address, and answers there as the origin does: /p is /p at the origin. Each --via is a middlebox, the first
-/// next to this side, with what it may read (r) or read and write (rw): request-head, request-body, response-head, response-body,
-/// trailers. What is not named it cannot see, nor change. The node must allow it, too. Runs until it is interrupted.
+/// Listens here, prints the address, and answers there as the origin does: /p is /p at the origin.
+/// Each --via is a middlebox, the first next to this side, with what it may read (r) or read and
+/// write (rw): request-head, request-body, response-head, response-body, trailers. What is not
+/// named it cannot see, nor change. The node must allow it, too. Runs until it is interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada http alpha/web
@@ -54,12 +56,14 @@ pub struct Arguments {
     #[arg(long, value_name = "NODE[:CONTEXT=r|rw,…]")]
     via: Vec<Via>,
 
-    /// Lead sessions through the middleboxes that the service requires, with all rights that it allows them
+    /// Lead sessions through the middleboxes that the service requires, with all rights that it
+    /// allows them
     #[arg(long, conflicts_with = "via")]
     accept_via: bool,
 
-    /// How messages are divided into contexts: `one` (all in `exchange`), `four` (heads and bodies), or `per-header` (as `four`, and
-    /// cookie, authorization, user-agent, referer, accept, content-type, location, cache-control and validators)
+    /// How messages are divided into contexts: `one` (all in `exchange`), `four` (heads and
+    /// bodies), or `per-header` (as `four`, and cookie, authorization, user-agent, referer, accept,
+    /// content-type, location, cache-control and validators)
     #[arg(long, value_name = "one|four|per-header", default_value = "four")]
     strategy: Strategy,
 
@@ -156,8 +160,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(code)
 }
 
-/// Returns what leads to a middlebox: a name stands for its pinned key at the address that the node lists for that.
-/// The pin has the addresses of a node, whose middlebox listens elsewhere.
+/// Returns what leads to a middlebox: a name stands for its pinned key at the address that the node
+/// lists for that. The pin has the addresses of a node, whose middlebox listens elsewhere.
 fn place_of(client: &Client, listed: &[Middlebox], name: &str) -> String {
     if name.contains('@') {
         return name.to_owned();

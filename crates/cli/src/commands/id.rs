@@ -30,9 +30,9 @@ pub struct Arguments {
 enum Action {
     /// Replace the key by a new one, which the old one signs; the old key becomes invalid
     ///
-    /// Nodes that know this identity accept the signature, once. Capabilities that name the old key, as node or as
-    /// holder, become invalid. So do the sessions that the old key requested for others: an attacker with a copy of the
-    /// key may have requested them. They are listed first.
+    /// Nodes that know this identity accept the signature, once. Capabilities that name the old
+    /// key, as node or as holder, become invalid. So do the sessions that the old key requested for
+    /// others: an attacker with a copy of the key may have requested them. They are listed first.
     #[command(after_help = "Examples:
   levada id rotate
   levada id rotate --yes --keep 0123456789abcdef0123456789abcdef")]

@@ -9,9 +9,9 @@ use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::names::Names;
 use crate::output::{note, plain};
 use clap::Args;
-use levada_home::Home;
 use levada_client::{Client, Running};
 use levada_core::{Backoff, Framing};
+use levada_home::Home;
 use levada_session::Class;
 use source::{Events, Source};
 use std::time::Duration;
@@ -22,8 +22,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Use this keyboard and pointer on another node's screen
 ///
-/// All input goes to that screen until the release keys are pressed. No key or button stays pressed there,
-/// however it ends. A lost connection is re-established; meanwhile keyboard and pointer work here.
+/// All input goes to that screen until the release keys are pressed. No key or button stays pressed
+/// there, however it ends. A lost connection is re-established; meanwhile keyboard and pointer work
+/// here.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada input hall/input

@@ -5,9 +5,9 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
-use levada_home::address;
-use levada_core::{Params, decode_list};
 use levada_core::format_duration;
+use levada_core::{Params, decode_list};
+use levada_home::address;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -72,7 +72,8 @@ fn pairs(params: &Params) -> Value {
     params.iter().map(|(key, value)| (key.to_owned(), shown(key, value))).collect()
 }
 
-/// The JSON of a parameter: a list for `args`, a string if the value is UTF-8, else its bytes as numbers.
+/// The JSON of a parameter: a list for `args`, a string if the value is UTF-8, else its bytes as
+/// numbers.
 pub fn shown(key: &str, value: &[u8]) -> Value {
     if key == Params::ARGS
         && let Ok(list) = decode_list(value)

@@ -4,16 +4,17 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::nickname;
 use crate::output;
 use clap::Args;
-use levada_home::address::advertised;
-use levada_home::Home;
-use levada_core::{format_duration, parse_duration};
 use levada_client::control::{self, Request};
+use levada_core::{format_duration, parse_duration};
+use levada_home::Home;
+use levada_home::address::advertised;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Invite another identity: prints the whole command that the invited side types
 ///
-/// An invitation is valid for one use. It contains the node's address, its identity and a one-time secret.
+/// An invitation is valid for one use. It contains the node's address, its identity and a one-time
+/// secret.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada invite
@@ -33,7 +34,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     expires: Duration,
 
-    /// Where the node is reached from outside, before its own addresses: a DNS name or an address, and the port
+    /// Where the node is reached from outside, before its own addresses: a DNS name or an address,
+    /// and the port
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     address: Vec<String>,
 }

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_capability::{Capability, Narrowing, Rights};
-use levada_home::Home;
 use levada_client::{Client, ClientError, RequestSpec};
 use levada_core::{
     Clock, Framing, Identity, Params, Random, SecretKey, SystemClock, SystemRandom, UnixTime,
 };
+use levada_home::Home;
 use levada_services::brokering::invoke;
 
 use crate::failure::{Failure, Outcome};
@@ -28,11 +28,13 @@ const EXPIRES: Duration = Duration::from_secs(300);
   levada invoke @backup.cap --on hub/invoke
   levada request well/exec -- uname | levada invoke - --on hub/invoke")]
 pub struct Arguments {
-    /// The capability, which must carry `distribute`: its text, @file, or - for a line of standard input
+    /// The capability, which must carry `distribute`: its text, @file, or - for a line of standard
+    /// input
     #[arg(value_name = "CAPABILITY")]
     capability: String,
 
-    /// The service that starts it; NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
+    /// The service that starts it; NODE is a nickname, a name that `levada ls` shows, or
+    /// IDENTITY@host:port
     #[arg(long, value_name = "NODE/INVOKE")]
     on: ServiceTarget,
 

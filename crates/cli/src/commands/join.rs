@@ -5,10 +5,10 @@ use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::Args;
 use levada_capability::Invitation;
-use levada_home::Home;
 use levada_client::{Client, Joined, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;
+use levada_home::Home;
 
 const PREFIX: &str = "lvinv1";
 
@@ -56,8 +56,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-/// The difference between the nickname and what the user may expect: the nickname until now, or the name that the
-/// node has chosen, unless the user has chosen the nickname.
+/// The difference between the nickname and what the user may expect: the nickname until now, or the
+/// name that the node has chosen, unless the user has chosen the nickname.
 fn name_note(joined: &Joined, is_chosen: bool) -> Option<String> {
     let name = plain(&joined.name);
     let own = plain(&joined.own_name);
@@ -72,7 +72,8 @@ fn name_note(joined: &Joined, is_chosen: bool) -> Option<String> {
     })
 }
 
-/// A command that works without arguments with one of the services; else the query that shows their parameters.
+/// A command that works without arguments with one of the services; else the query that shows their
+/// parameters.
 fn hint(node: &str, services: &[&Service]) -> String {
     let label = |one: &Service| shell_word(&format!("{node}/{}", one.name)).into_owned();
     let of_type = |kind: &str| services.iter().find(|one| one.r#type == kind).map(|one| label(one));

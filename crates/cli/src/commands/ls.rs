@@ -7,18 +7,19 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 use catalogues::Found;
 use clap::Args;
-use levada_home::Home;
 use levada_client::{Client, Listed, Listing, Standing};
 use levada_config::Config;
+use levada_home::Home;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// List the nodes of this network, and those that are pinned here, wherever they are
 ///
-/// Takes at most two seconds. A node is *pinned* if its name stands for its key here, *new* if it does not
-/// yet, and *conflicting* if more than one key claims the name. Pinned nodes are queried for their services;
-/// one that is *away* neither answers nor announces itself, and one that has *denied* the query blocks this identity. Nothing is sent to other nodes. The list also has the
+/// Takes at most two seconds. A node is *pinned* if its name stands for its key here, *new* if it
+/// does not yet, and *conflicting* if more than one key claims the name. Pinned nodes are queried
+/// for their services; one that is *away* neither answers nor announces itself, and one that has
+/// *denied* the query blocks this identity. Nothing is sent to other nodes. The list also has the
 /// services that are *published* in the catalogues of the configuration (`catalogues`).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -101,7 +102,8 @@ fn keep_published(found: &mut Found, kind: &str) {
     found.nodes.retain(|node| !node.services.is_empty());
 }
 
-/// Keeps nodes that are known to have such a service; returns the number of nodes whose services are unknown.
+/// Keeps nodes that are known to have such a service; returns the number of nodes whose services
+/// are unknown.
 fn keep_type(listing: &mut Listing, kind: &str) -> usize {
     let is_unasked = |node: &&Listed| node.services.is_none() && !node.away;
     let unasked = listing.nodes.iter().filter(is_unasked).count();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use levada_home::Home;
 use levada_contexts::{ContextError, PathError};
 use levada_core::Identity;
+use levada_home::Home;
 use levada_services::middlebox::{
     AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_cache_size, trace_failures,
 };
@@ -20,9 +20,10 @@ use crate::output::{data, note, plain};
 
 /// Carry sessions of others as a middlebox
 ///
-/// A session leads through this middlebox if its client names it. Both its client and its node decide what this middlebox may read or
-/// write; it has no keys for the rest. It leads sessions only to the addresses of --next. The log on standard error says
-/// what it holds and what passes. Runs until it is interrupted.
+/// A session leads through this middlebox if its client names it. Both its client and its node
+/// decide what this middlebox may read or write; it has no keys for the rest. It leads sessions
+/// only to the addresses of --next. The log on standard error says what it holds and what passes.
+/// Runs until it is interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada middlebox --listen 0.0.0.0:5383 --next alpha.example:5382
@@ -42,7 +43,8 @@ pub struct Arguments {
     #[arg(long, value_name = "IDENTITY")]
     server: Vec<Identity>,
 
-    /// End a session at a request whose head matches: METHOD, a space and the target, then the fields, a line each
+    /// End a session at a request whose head matches: METHOD, a space and the target, then the
+    /// fields, a line each
     #[arg(long, value_name = "REGEX")]
     block: Vec<Regex>,
 
@@ -50,27 +52,30 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME: VALUE", value_parser = field)]
     add_response: Vec<String>,
 
-    /// Store responses and give them to later requests, also of other clients, as far as RFC 9111 and the service allow; the bytes
-    /// that all of them take in memory, such as 256M. Needs rw on request-head, request-body, response-head and response-body
+    /// Store responses and give them to later requests, also of other clients, as far as RFC 9111
+    /// and the service allow; the bytes that all of them take in memory, such as 256M. Needs rw on
+    /// request-head, request-body, response-head and response-body
     #[arg(long, value_name = "SIZE", value_parser = parse_cache_size)]
     cache: Option<usize>,
 
-    /// Compress the bodies of responses that are text, for clients that take gzip. Needs r on request-head, rw on response-head and
-    /// response-body
+    /// Compress the bodies of responses that are text, for clients that take gzip. Needs r on
+    /// request-head, rw on response-head and response-body
     #[arg(long)]
     compress: bool,
 
-    /// Carry sessions that do not grant what the options above need, too, without their work. Otherwise such a session is refused
+    /// Carry sessions that do not grant what the options above need, too, without their work.
+    /// Otherwise such a session is refused
     #[arg(long)]
     lenient: bool,
 
-    /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0 keeps none
+    /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0
+    /// keeps none
     #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600)]
     resume: u64,
 }
 
-/// Reports sessions that this middlebox has refused. Others fail for reasons of their parties, and anyone can
-/// let one fail.
+/// Reports sessions that this middlebox has refused. Others fail for reasons of their parties, and
+/// anyone can let one fail.
 fn report_refusals() -> Failed {
     let trace = trace_failures();
     Arc::new(move |source, error| match error {

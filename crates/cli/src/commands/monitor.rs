@@ -13,9 +13,10 @@ use crate::output::note;
 
 /// Run the monitor of fast sockets until Ctrl-C
 ///
-/// It introduces the two ends of a connection to each other, so that they can leave TCP. There is one for each user;
-/// `levada fast` starts it when it is needed. Established connections do not depend on it. LEVADA_FAST_SOCKET is the path of its
-/// socket, in a folder that only this user can use.
+/// It introduces the two ends of a connection to each other, so that they can leave TCP. There is
+/// one for each user; `levada fast` starts it when it is needed. Established connections do not
+/// depend on it. LEVADA_FAST_SOCKET is the path of its socket, in a folder that only this user can
+/// use.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada monitor
@@ -25,7 +26,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS")]
     idle: Option<u64>,
 
-    /// The memory that the rings of all programs may take together: connections beyond it stay on TCP
+    /// The memory that the rings of all programs may take together: connections beyond it stay on
+    /// TCP
     ///
     /// Such as 512M. Without it, a quarter of the machine's.
     #[arg(long, value_name = "SIZE", env = "LEVADA_FAST_MEMORY", value_parser = parse_size)]
@@ -67,8 +69,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     served.map(|()| 0).map_err(|error| Failure::local(format_args!("the monitor failed: {error}")))
 }
 
-/// Starts the monitor as a process that is no child of the command that wants it: that command becomes another program, which
-/// expects no children but its own.
+/// Starts the monitor as a process that is no child of the command that wants it: that command
+/// becomes another program, which expects no children but its own.
 fn start(idle: Option<u64>) -> Outcome {
     let fail = |error: std::io::Error| {
         Failure::local(format_args!("cannot start a background process: {error}"))

@@ -5,10 +5,10 @@ use crate::identity::nickname;
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
 use levada_client::Target;
-use levada_home::address::shown;
-use levada_home::Home;
-use levada_home::known::{Known, PinError, RenameError};
 use levada_core::{Clock, Identity, SystemClock};
+use levada_home::Home;
+use levada_home::address::shown;
+use levada_home::known::{Known, PinError, RenameError};
 use serde_json::{Value, json};
 
 /// Show which name stands for which key here, or change that
@@ -42,7 +42,8 @@ enum Action {
         #[arg(value_name = "NAME", value_parser = nickname)]
         name: String,
 
-        /// The identity, as `levada id` prints it there; after an @ the address of its node, if it has one
+        /// The identity, as `levada id` prints it there; after an @ the address of its node, if it
+        /// has one
         #[arg(value_name = "IDENTITY[@HOST:PORT]")]
         target: Target,
     },

@@ -6,12 +6,13 @@ use crate::output::{self, plain};
 use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
-use levada_home::Home;
 use levada_core::Identity;
 use levada_core::wire::{Middlebox, Service};
+use levada_home::Home;
 use serde_json::{Value, json};
 
-/// Show type, version, location, parameters and middleboxes of a service, or of all services of a node
+/// Show type, version, location, parameters and middleboxes of a service, or of all services of a
+/// node
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada query alpha/exec
@@ -82,7 +83,8 @@ fn identity(one: &Middlebox) -> String {
         .unwrap_or_default()
 }
 
-/// A middlebox on one line: who, where, whether it must be used, and the most that it may be granted.
+/// A middlebox on one line: who, where, whether it must be used, and the most that it may be
+/// granted.
 fn line(one: &Middlebox) -> String {
     let at = if one.address.is_empty() { String::new() } else { format!("@{}", one.address) };
     let required = if one.required { "required" } else { "allowed" };

@@ -7,10 +7,10 @@ use crate::output;
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 use clap::Args;
-use levada_home::Home;
 use levada_client::{Client, RequestSpec};
-use levada_core::{Clock, Framing, SystemClock};
 use levada_core::parse_duration;
+use levada_core::{Clock, Framing, SystemClock};
+use levada_home::Home;
 use std::time::Duration;
 
 /// Request a session with fixed parameters; prints a capability
@@ -24,12 +24,13 @@ pub struct Arguments {
     #[arg(value_name = "NODE/SERVICE")]
     at: ServiceTarget,
 
-    /// The identity that may use the capability, or its name here; this home's own identity if not given
+    /// The identity that may use the capability, or its name here; this home's own identity if not
+    /// given
     #[arg(long = "for", value_name = "IDENTITY")]
     holder: Option<IdentityOrName>,
 
-    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. A running session continues: --max-run
-    /// limits that
+    /// For how long the session may be started, such as 90s, 10m, 1h or 7d. A running session
+    /// continues: --max-run limits that
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires: Option<Duration>,
 

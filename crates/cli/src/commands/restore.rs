@@ -6,13 +6,13 @@ use crate::{output, passphrase, waiting};
 use clap::Args;
 use levada_catalogue::store::embedded::EmbeddedStore;
 use levada_catalogue::store::{Finding, Store as _};
-use levada_home::{Home, read_key_file};
-use levada_home::known::Known;
-use levada_core::{Identity, UnixTime};
-use levada_node::catalogue;
-use levada_config::Config;
 use levada_client::control::{self, ControlError, Request};
+use levada_config::Config;
+use levada_core::{Identity, UnixTime};
 use levada_home::backup::{CATALOGUE, CONFIG, KEY, KNOWN_DB, NODE_DB};
+use levada_home::known::Known;
+use levada_home::{Home, read_key_file};
+use levada_node::catalogue;
 use levada_node::restore;
 use levada_node::store::Store;
 use std::fs::File;
@@ -80,15 +80,16 @@ fn check(folder: &Path, manifest: &archive::Manifest) -> Result<Identity, Failur
     Ok(key.identity())
 }
 
-/// The folder where the catalogue of the backup will be, if several nodes share the one of the home.
+/// The folder where the catalogue of the backup will be, if several nodes share the one of the
+/// home.
 fn shared_catalogue(home: &Home, folder: &Path) -> Result<Option<PathBuf>, Failure> {
     let config = Config::load(&folder.join(CONFIG))?;
     let is_shared = config.catalogue.engine.is_some() && restore::has_catalogue(folder);
     Ok(is_shared.then(|| catalogue::restored_folder(home, &config)))
 }
 
-/// Fails if the database is damaged. Packages that are missing or damaged only cause a note: they were so when the
-/// backup was made, and can be uploaded again.
+/// Fails if the database is damaged. Packages that are missing or damaged only cause a note: they
+/// were so when the backup was made, and can be uploaded again.
 fn check_catalogue(folder: &Path) -> Result<(), Failure> {
     let store = EmbeddedStore::open(folder).map_err(Failure::local)?;
     let mut damage = None;

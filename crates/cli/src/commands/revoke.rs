@@ -1,32 +1,33 @@
-//! `levada revoke`: revokes a capability, or a session of this home's node, with all derived capabilities; or the
-//! permission that an invitation gave an identity.
+//! `levada revoke`: revokes a capability, or a session of this home's node, with all derived
+//! capabilities; or the permission that an invitation gave an identity.
 
 use crate::capability_text;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use clap::Args;
 use levada_client::Client;
+use levada_client::control::{self, Request};
+use levada_core::{Identity, check_name};
 use levada_home::Home;
 use levada_home::known::Known;
-use levada_core::{Identity, check_name};
-use levada_client::control::{self, Request};
 use serde_json::Value;
 
 /// Revoke a capability and all capabilities derived from it; running sessions end within a second
 ///
-/// A holder may revoke its own capability, from any machine. The node of this home revokes the sessions and
-/// capabilities that `levada sessions` and its log show. For an identity, it withdraws the permission of an
-/// invitation: the identity can request no further sessions. Its running sessions go on, and capabilities that it
-/// holds or has passed on stay valid: they are listed, with the ids that end them. To end all, block it in
-/// config.toml. Ids and identities may be shortened as in these tables, if unambiguous.
+/// A holder may revoke its own capability, from any machine. The node of this home revokes the
+/// sessions and capabilities that `levada sessions` and its log show. For an identity, it withdraws
+/// the permission of an invitation: the identity can request no further sessions. Its running
+/// sessions go on, and capabilities that it holds or has passed on stay valid: they are listed,
+/// with the ids that end them. To end all, block it in config.toml. Ids and identities may be
+/// shortened as in these tables, if unambiguous.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada revoke @cat.cap
   levada revoke 00112233445566778899aabbccddeeff
   levada revoke bob")]
 pub struct Arguments {
-    /// The capability (its text, @file, or - for a line of standard input), the id of a session or of a
-    /// capability, an identity, or its name here
+    /// The capability (its text, @file, or - for a line of standard input), the id of a session or
+    /// of a capability, an identity, or its name here
     #[arg(value_name = "CAPABILITY|ID|IDENTITY")]
     what: String,
 }

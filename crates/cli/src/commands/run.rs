@@ -6,9 +6,9 @@ use crate::names::Names;
 use crate::parameters::Parameters;
 use crate::service_target::ServiceTarget;
 use clap::Args;
-use levada_home::Home;
 use levada_client::{Client, RequestSpec};
 use levada_core::Framing;
+use levada_home::Home;
 
 /// Use a service: request a session and connect to it
 ///
@@ -28,7 +28,8 @@ pub struct Arguments {
     #[arg(long)]
     framing: Option<Framing>,
 
-    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows all), or none
+    /// The character that begins an escape sequence on a terminal (~. ends the session, ~? shows
+    /// all), or none
     #[arg(long, value_name = "CHARACTER", default_value_t)]
     escape: Escape,
 

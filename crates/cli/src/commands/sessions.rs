@@ -3,9 +3,9 @@
 use crate::failure::Outcome;
 use crate::output::{self, plain};
 use clap::Args;
-use levada_home::Home;
-use levada_core::UnixTime;
 use levada_client::control::{self, Request};
+use levada_core::UnixTime;
+use levada_home::Home;
 use serde_json::Value;
 
 /// Show the newest sessions of this home's node, or its audit log

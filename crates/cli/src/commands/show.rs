@@ -1,7 +1,7 @@
 //! `levada show`: runs a program here, with its windows on another node's screen.
 //!
-//! A background process owns the program, its virtual screen and the connection. The command line only communicates with
-//! that process.
+//! A background process owns the program, its virtual screen and the connection. The command line
+//! only communicates with that process.
 
 mod background;
 mod follow;
@@ -15,17 +15,17 @@ use crate::service_target::ServiceTarget;
 use clap::Args;
 use follow::{Follow, Mode};
 use levada_client::Client;
-use levada_home::Home;
 use levada_core::check_name;
+use levada_home::Home;
 use levada_services::desktop::show::{
-    DISPLAY, Entry, ProgramSpec, Registry, Request, Right, State,
+    DISPLAY, Entry, ProgramSpec, Registry, Request, Right, ShowError, State,
 };
 use serde_json::{Value, json};
 
 /// Show the windows of a program on another node's screen
 ///
-/// The program runs here, as your user. It survives a lost connection, and is then shown again. Ctrl-C
-/// ends it; with --attach, Ctrl-C leaves it running.
+/// The program runs here, as your user. It survives a lost connection, and is then shown again.
+/// Ctrl-C ends it; with --attach, Ctrl-C leaves it running.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada show hall/display -- xterm
@@ -118,6 +118,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
 }
 
+impl From<ShowError> for Failure {
+    fn from(error: ShowError) -> Self {
+        Self::new(error.exit_code(), &error)
+    }
+}
+
 async fn start(arguments: Arguments) -> Outcome {
     let at = arguments.at.ok_or_else(|| {
         Failure::new(USAGE, "NODE/SERVICE is missing: `levada show NODE/SERVICE -- PROGRAM`")
@@ -148,8 +154,8 @@ async fn hide(registry: &Registry, name: &str) -> Outcome {
     Ok(0)
 }
 
-/// Replaces `@file` and `-` by the capability's text, pins a new name, and checks the type of the service: the background
-/// process has neither this standard input nor this terminal.
+/// Replaces `@file` and `-` by the capability's text, pins a new name, and checks the type of the
+/// service: the background process has neither this standard input nor this terminal.
 async fn right(at: Destination, names: Names) -> Result<Right, Failure> {
     let client = Client::new(&Home::open()?)?;
     let right = match at {

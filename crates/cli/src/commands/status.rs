@@ -3,10 +3,10 @@
 use crate::failure::Outcome;
 use crate::output::{self, plain};
 use clap::Args;
-use levada_home::Home;
+use levada_client::control::{self, Request};
 use levada_core::UnixTime;
 use levada_core::format_duration;
-use levada_client::control::{self, Request};
+use levada_home::Home;
 use serde_json::Value;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use crate::failure::Outcome;
 use crate::{output, waiting};
 use clap::Args;
-use levada_home::Home;
 use levada_client::control::{self, Request};
+use levada_home::Home;
 use std::time::Duration;
 
 /// Longer than a node takes to end its sessions.

@@ -4,9 +4,9 @@ use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use clap::{Args, Subcommand};
 use levada_capability::Ticket;
-use levada_home::Home;
-use levada_core::UnixTime;
 use levada_client::control::{self, Request};
+use levada_core::UnixTime;
+use levada_home::Home;
 use serde_json::Value;
 
 /// Show the shares of this home's node, stop them, and revoke their tickets
@@ -105,8 +105,8 @@ const STATUS: &[&str] = &[
     "unreadable",
     "created",
 ];
-/// Chunks that the coordinator has read, fetched from providers, and sent, those of them that were in its cache, and the bytes in a second that it
-/// fetches now.
+/// Chunks that the coordinator has read, fetched from providers, and sent, those of them that were
+/// in its cache, and the bytes in a second that it fetches now.
 const MEDIATED: &[&str] =
     &["read", "read_again", "fetched", "chunks_sent", "cache_hits", "received_rate"];
 const PEERS: &[&str] = &["peer", "role", "chunks", "transport"];

@@ -4,12 +4,12 @@ use crate::failure::{Failure, Outcome};
 use crate::identity::{IdentityOrName, identities, identities_in};
 use crate::log;
 use clap::Args;
-use levada_home::address::advertised;
-use levada_home::Home;
-use levada_core::{Identity, check_name, shell_word};
-use levada_node::check::{self, Names, State};
-use levada_config::{Config, TlsFiles};
 use levada_client::control::{self, ControlError, Request};
+use levada_config::{Config, TlsFiles};
+use levada_core::{Identity, check_name, shell_word};
+use levada_home::Home;
+use levada_home::address::advertised;
+use levada_node::check::{self, Names, State};
 use levada_node::running::{self, Announcement};
 use levada_node::{Overrides, UpError, ports};
 use std::io::{self, Write};
@@ -36,7 +36,8 @@ pub struct Arguments {
     #[arg(long, value_name = "A:P")]
     listen: Vec<SocketAddr>,
 
-    /// An address at which others reach this node, listed before its own in invitations and catalogues; for example behind NAT
+    /// An address at which others reach this node, listed before its own in invitations and
+    /// catalogues; for example behind NAT
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     advertise: Vec<String>,
 
@@ -64,7 +65,8 @@ pub struct Arguments {
     #[arg(long)]
     demo: bool,
 
-    /// Check the configuration, these options, the files of the home and the ports as a start does, and change nothing
+    /// Check the configuration, these options, the files of the home and the ports as a start does,
+    /// and change nothing
     #[arg(long)]
     check: bool,
 
@@ -123,7 +125,8 @@ async fn check(arguments: Arguments, verbose: u8) -> Outcome {
     Ok(0)
 }
 
-/// Runs the node of this home until it is stopped. `verbose`, if not 0, overrides the configured log level.
+/// Runs the node of this home until it is stopped. `verbose`, if not 0, overrides the configured
+/// log level.
 pub async fn serve(overrides: Overrides, verbose: u8) -> Outcome {
     let home = Home::open()?;
     let config = Config::load(&home.config_file())?;
@@ -181,8 +184,8 @@ fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Resul
     output.flush()
 }
 
-/// The command line that calls this program from another terminal in the same folder. After a build from
-/// source, the program is not on PATH yet.
+/// The command line that calls this program from another terminal in the same folder. After a build
+/// from source, the program is not on PATH yet.
 fn command_to_type() -> String {
     let home = std::env::var("LEVADA_HOME");
     let home = home.map(|home| format!("LEVADA_HOME={} ", shell_word(&home)));

@@ -13,7 +13,8 @@ const FILES: u32 = 1024;
 const ATTACK: usize = 400;
 const REQUEST: &[u8] = b"GET /v1/objects HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// Requests `url` from another address of loopback, which is another source: the status, or 000 after 30 s.
+/// Requests `url` from another address of loopback, which is another source: the status, or 000
+/// after 30 s.
 fn ask_from(source: &str, url: &str) -> String {
     let options =
         ["-s", "-m", "30", "-o", "/dev/null", "-w", "%{http_code}", "--interface", source];
@@ -30,8 +31,9 @@ fn an_http_flood_from_one_source_does_not_shut_out_others() {
         let node = serve_with_files(&home, FILES, line);
         let address = node.http_address();
         let url = |path: &str| format!("http://{address}{path}");
-        // Each connection sends one request and stays idle; every tenth does not complete its request. An earlier version
-        // kept such a connection for ever if it sent one request a minute.
+        // Each connection sends one request and stays idle; every tenth does not complete its
+        // request. An earlier version kept such a connection for ever if it sent one request a
+        // minute.
         let attack: Vec<TcpStream> = (0..ATTACK)
             .map(|number| {
                 let mut stream = TcpStream::connect(&address).unwrap();
@@ -47,7 +49,8 @@ fn an_http_flood_from_one_source_does_not_shut_out_others() {
             .collect();
         for path in ["/healthz", "/readyz", "/metrics"] {
             assert_eq!(ask_from("127.0.0.2", &url(path)), "200", "{line} {path}");
-            // The attacking source reaches them too: connections are reserved for health and metrics.
+            // The attacking source reaches them too: connections are reserved for health and
+            // metrics.
             assert_eq!(ask_from("127.0.0.1", &url(path)), "200", "{line} {path}");
         }
         let expected = if line == "up" { "404" } else { "200" };

@@ -1,5 +1,6 @@
-//! A catalogue on several nodes: a command goes on at the next node if one fails. The nodes have the content of one export, which suffices
-//! for readers; `levada-catalogue` tests the log that nodes share.
+//! A catalogue on several nodes: a command goes on at the next node if one fails. The nodes have
+//! the content of one export, which suffices for readers; `levada-catalogue` tests the log that
+//! nodes share.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,8 +46,8 @@ fn at_both(home: &Home, words: &[&str]) -> Ran {
     home.args([&["catalogue"], words, &["--at", BOTH]].concat())
 }
 
-/// Repeats a command, which must succeed each time, until the random order has made it report `text`. Returns the standard output, which
-/// is the same each time.
+/// Repeats a command, which must succeed each time, until the random order has made it report
+/// `text`. Returns the standard output, which is the same each time.
 #[track_caller]
 fn succeeds_until(text: &str, mut run: impl FnMut() -> Ran) -> String {
     let mut first = None;
@@ -60,7 +61,8 @@ fn succeeds_until(text: &str, mut run: impl FnMut() -> Ran) -> String {
     first.unwrap()
 }
 
-/// Repeats a command until it fails with `code`, and returns its standard error. An attempt that succeeds has asked the other node.
+/// Repeats a command until it fails with `code`, and returns its standard error. An attempt that
+/// succeeds has asked the other node.
 #[track_caller]
 fn fails_at_last(code: i32, mut run: impl FnMut() -> Ran) -> String {
     let mut text = String::new();

@@ -279,8 +279,8 @@ fn objects_altered_in_transit_are_rejected() {
     }
 }
 
-/// A proxy in front of a catalogue that replaces texts in its answers by texts of the same length. It runs until the
-/// process ends.
+/// A proxy in front of a catalogue that replaces texts in its answers by texts of the same length.
+/// It runs until the process ends.
 fn altering_proxy(catalogue: String, changes: Vec<(String, String)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = format!("http://{}", listener.local_addr().unwrap());

@@ -1,4 +1,5 @@
-//! A catalogue that several nodes share: what goes into it and out of it, and its backups, with a real engine of three servers.
+//! A catalogue that several nodes share: what goes into it and out of it, and its backups, with a
+//! real engine of three servers.
 
 #[path = "../../../catalogue/tests/cluster/engine.rs"]
 #[expect(dead_code, reason = "the tests of the catalogue use more of it")]
@@ -46,7 +47,8 @@ fn export(home: &Home, name: &str) -> PathBuf {
     folder
 }
 
-/// Asserts that two exports have the same versions, signatures, yanks and packages, in the same order of publication.
+/// Asserts that two exports have the same versions, signatures, yanks and packages, in the same
+/// order of publication.
 fn assert_equal(one: &Path, other: &Path) {
     assert!(tree(one) == tree(other));
     // The revision of a version that was yanked is that of the yank.
@@ -105,7 +107,8 @@ fn a_shared_catalogue_is_imported_exported_backed_up_and_restored() {
     assert_eq!(other.run("catalogue ls").ok(), "");
     import(&other, &restored, &[]).fails(0, "published 5, unchanged 0, skipped 0");
     assert_equal(&before, &export(&other, "filled"));
-    // The other backup was made without a node. Its catalogue is also one for a node alone, and the restore has left the own one in place.
+    // The other backup was made without a node. Its catalogue is also one for a node alone, and the
+    // restore has left the own one in place.
     restore(&home, &offline).ok();
     let third = Home::new();
     import(&third, &own.join("restored"), &[]).fails(0, "published 6");

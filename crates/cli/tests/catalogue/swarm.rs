@@ -197,8 +197,7 @@ async fn only_readers_of_a_package_are_admitted_and_only_themselves() {
     publish_and_leave(&node, &noise(3, 1 << 20));
     super::publish(&home, "hyperty/acme.short@1.0.0", &[]).ok();
     node.welcome(&alice, "hub");
-    let client =
-        |home: &Home| Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap();
+    let client = |home: &Home| Client::new(&levada_home::Home::at(home.path()).unwrap()).unwrap();
     let alice = client(&alice);
     let bob = client(&bob);
     let hub = alice.resolve("hub", |_| Verdict::Unasked).await.unwrap();

@@ -176,7 +176,8 @@ fn an_http_download_resumes_with_a_range_request() {
     let mut meta = meta(b"{}");
     meta["package"] =
         json!({ "digest": digest, "length": code.len(), "mediaType": "text/javascript" });
-    // The first answer is cut off in the middle. The second sends the requested range, or everything.
+    // The first answer is cut off in the middle. The second sends the requested range, or
+    // everything.
     for sends_parts in [true, false] {
         let blobs = Arc::new(AtomicUsize::new(0));
         let heads = Arc::new(Mutex::new(Vec::new()));

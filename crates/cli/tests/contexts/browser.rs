@@ -1,7 +1,8 @@
-//! A page of many parts in a browser, through `levada http`: headless Chromium, controlled by `browser.mjs`, and nginx.
+//! A page of many parts in a browser, through `levada http`: headless Chromium, controlled by
+//! `browser.mjs`, and nginx.
 //!
-//! Needs Debian's `chromium`, `node` and `nginx`, and `LEVADA_PLAYWRIGHT`: a folder in which `npm install playwright-core` was run.
-//! `scripts/test --all` provides them.
+//! Needs Debian's `chromium`, `node` and `nginx`, and `LEVADA_PLAYWRIGHT`: a folder in which
+//! `npm install playwright-core` was run. `scripts/test --all` provides them.
 
 use std::fmt::Write;
 use std::fs;
@@ -90,7 +91,8 @@ fn filler(number: usize) -> String {
     format!("/* {} */\n", "x".repeat(number * 1500))
 }
 
-/// Loads the page with the field `field` in every answer, or without it, and counts its parts in the browser and at the origin.
+/// Loads the page with the field `field` in every answer, or without it, and counts its parts in
+/// the browser and at the origin.
 fn load(url: &str, origin: &Origin, field: Option<&str>) {
     let before = origin.requests().len();
     let playwright = std::env::var_os("LEVADA_PLAYWRIGHT")

@@ -38,7 +38,8 @@ fn a_node_shows_what_each_middlebox_of_a_session_was_granted() {
     let column = format!("{} request-head=r, then {} response-head=rw", short(0), short(1));
     assert!(text.contains("  through") && text.contains(&column), "{text}");
 
-    // A request that is not complete keeps its session, so the next one opens another, which resumes keys of the first.
+    // A request that is not complete keeps its session, so the next one opens another, which
+    // resumes keys of the first.
     let mut busy = Command::new("curl")
         .args([
             "--silent",

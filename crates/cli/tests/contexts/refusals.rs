@@ -32,7 +32,8 @@ fn a_node_refuses_more_than_it_allows_and_less_than_it_requires() {
     let text = format!("middlebox {} (2) may not read `response-body` here", short(&two));
     http(&[&granted, &more]).denied(&text);
     http(&[&granted]).denied(&format!("requires the middlebox {two}"));
-    // A required one gets all that it is allowed: a client can neither grant less nor hide parts of it.
+    // A required one gets all that it is allowed: a client can neither grant less nor hide parts of
+    // it.
     let all = "is granted all of `request-head=r`; `levada http` grants that with --strategy four";
     http(&[&first.address, &second.address]).denied(all);
     for strategy in ["one", "per-header"] {
@@ -57,7 +58,8 @@ fn a_middlebox_leads_only_where_it_was_told_to() {
     let target = format!("{}@{at}/web", parties.node.identity());
     let http = |vias: &[&str]| http(&parties, &target, vias);
 
-    // Its next party is another one. Nothing authenticates this refusal, so it is no denial of the node.
+    // Its next party is another one. Nothing authenticates this refusal, so it is no denial of the
+    // node.
     let first = Service::start(&parties.hops[0], &["middlebox", "--next", "box.example:1"]);
     let text = format!(
         "middlebox 1 ended the session: its policy refuses this; {} must list {at} as a next party",

@@ -1,4 +1,5 @@
-//! What goes wrong under fast sockets: the monitor is killed, descriptors run out, a peer writes anything into shared memory.
+//! What goes wrong under fast sockets: the monitor is killed, descriptors run out, a peer writes
+//! anything into shared memory.
 
 use std::fs::{self, File};
 use std::ops::Range;
@@ -45,7 +46,8 @@ for thread in threads:
     thread.join()
 ";
 
-/// Exchanges messages on two connections at once, of which the first may go wrong in any way, and the second in none.
+/// Exchanges messages on two connections at once, of which the first may go wrong in any way, and
+/// the second in none.
 const SCRIBBLED: &str = "
 import os, socket, sys, threading
 def connect():
@@ -162,7 +164,8 @@ impl Numbers {
         self.0
     }
 
-    /// A word that a writer may put into the header of a segment: anything, or nearly what was there.
+    /// A word that a writer may put into the header of a segment: anything, or nearly what was
+    /// there.
     fn word(&mut self, before: u64) -> u64 {
         match self.next() % 6 {
             0 => self.next(),
@@ -233,7 +236,8 @@ fn a_hostile_segment_harms_its_own_connection_only() {
     }
 }
 
-/// A server and a client with addresses that another namespace has, too. They exchange the letter that they are given.
+/// A server and a client with addresses that another namespace has, too. They exchange the letter
+/// that they are given.
 const SAME_ADDRESSES: &str = "
 import os, socket, sys
 letter = sys.argv[1].encode()

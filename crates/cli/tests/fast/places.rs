@@ -1,4 +1,5 @@
-//! Fast sockets where they cannot be had: another user has the monitor's folder, or files may not be long.
+//! Fast sockets where they cannot be had: another user has the monitor's folder, or files may not
+//! be long.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

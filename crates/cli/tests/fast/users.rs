@@ -1,5 +1,5 @@
-//! Fast sockets of an ordinary user, whose processes connect to the monitor when they first need it.
-//! Processes of root connect before they change their user.
+//! Fast sockets of an ordinary user, whose processes connect to the monitor when they first need
+//! it. Processes of root connect before they change their user.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

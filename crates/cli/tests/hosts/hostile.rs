@@ -12,8 +12,8 @@ use levada_discovery::testing::{Claim, MulticastSender};
 
 use super::scene::Host;
 
-/// A host that sends forged announcements. No client may dial its first port; a client that looks for a pinned key may
-/// dial its second one.
+/// A host that sends forged announcements. No client may dial its first port; a client that looks
+/// for a pinned key may dial its second one.
 pub struct Hostile {
     stop: Arc<AtomicBool>,
     /// The sources of connections to the first port.
@@ -100,14 +100,16 @@ fn random_identity() -> String {
     SecretKey::generate(&SystemRandom).unwrap().identity().to_string()
 }
 
-/// Garbage, the victim's name under another key, the victim's key at another address, unusable addresses and loopback,
-/// repeated among thousands of other names. Claims of the victim's key have the port `lure`.
+/// Garbage, the victim's name under another key, the victim's key at another address, unusable
+/// addresses and loopback, repeated among thousands of other names. Claims of the victim's key have
+/// the port `lure`.
 pub fn hostile_packets(host: &Host, port: u16, lure: u16, victim: &str) -> Vec<Vec<u8>> {
     let here = host.address;
     let claim = |instance: &str, name: &str, key: &str, address| {
         Claim::new(instance, name, key, address, port).packet()
     };
-    // The instance name of the real announcement: a client may combine the key of one with the port of the other.
+    // The instance name of the real announcement: a client may combine the key of one with the port
+    // of the other.
     let same = format!("well-{}", &victim[2..10]);
     let claims = [
         claim("well", "well", &random_identity(), here),

@@ -1,4 +1,5 @@
-//! HTTP through two middleboxes, each party on a host of its own: what each middlebox sees, by its log and by its memory.
+//! HTTP through two middleboxes, each party on a host of its own: what each middlebox sees, by its
+//! log and by its memory.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -48,7 +49,8 @@ impl Markers {
     }
 }
 
-/// nginx on a host: `/page` is a file; `/exchange` reads the whole request into a file below `body`, and then answers slowly.
+/// nginx on a host: `/page` is a file; `/exchange` reads the whole request into a file below
+/// `body`, and then answers slowly.
 fn nginx(host: &Host, markers: &Markers) -> Up {
     let folder = host.home.path().join("nginx");
     fs::create_dir(&folder).unwrap();
@@ -223,8 +225,8 @@ fn logs_and_memory_of_two_middleboxes_have_what_each_may_see_and_nothing_else() 
     let page = curl(client, &["--include", &format!("{url}page")]);
     assert!(page.contains("x-checked: yes\r\n") && page.ends_with("the page"), "{page}");
 
-    // The request is not over while curl's input is open, so the first middlebox still has its head for the log. nginx has a part
-    // of the body, which therefore has passed both middleboxes.
+    // The request is not over while curl's input is open, so the first middlebox still has its head
+    // for the log. nginx has a part of the body, which therefore has passed both middleboxes.
     let received = client.home.path().join("received");
     let head = format!("X-Question: {}", markers.request_head);
     let mut curl = client
@@ -244,8 +246,8 @@ fn logs_and_memory_of_two_middleboxes_have_what_each_may_see_and_nothing_else() 
     let none: Vec<String> = Vec::new();
     assert_eq!(parties.found(&markers), [vec![markers.request_head.clone()], none.clone()]);
 
-    // The response is not over while nginx sends it, so the second middlebox still has its head for the log. curl has a part of the
-    // body, which therefore has passed both middleboxes.
+    // The response is not over while nginx sends it, so the second middlebox still has its head for
+    // the log. curl has a part of the body, which therefore has passed both middleboxes.
     drop(body);
     eventually("curl has a part of the response", || {
         fs::read(&received).is_ok_and(|bytes| contains(&bytes, &markers.response_body))

@@ -35,7 +35,8 @@ impl Recorded {
 /// The name of a response with a transfer coding that was not asked for.
 pub const GZIP: &str = "a coding before chunked";
 
-/// Responses that two clients may read differently, at `/raw/0` and so on. The second response in each must not be taken for one.
+/// Responses that two clients may read differently, at `/raw/0` and so on. The second response in
+/// each must not be taken for one.
 pub const RAW: &[(&str, &str)] = &[
     (
         "two lengths",

@@ -1,5 +1,5 @@
-//! Two services of one node in headless Chromium: neither reaches the cookies of the other, or changes anything
-//! there. Needs what `contexts/browser.rs` needs.
+//! Two services of one node in headless Chromium: neither reaches the cookies of the other, or
+//! changes anything there. Needs what `contexts/browser.rs` needs.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,11 +1,13 @@
-//! Request smuggling and response splitting: requests that two servers may read differently. Each is sent by a raw client; the origin must
-//! never get two requests out of one, nor a head that can be read in two ways.
+//! Request smuggling and response splitting: requests that two servers may read differently. Each
+//! is sent by a raw client; the origin must never get two requests out of one, nor a head that can
+//! be read in two ways.
 
 use super::origin::{GZIP, RAW, RawClient, Recorded, host_port};
 use super::{Parties, Started};
 use crate::contexts::curl;
 
-/// A name, and a request in which `{host}` stands for the value of Host. The second request in it must not reach the origin.
+/// A name, and a request in which `{host}` stands for the value of Host. The second request in it
+/// must not reach the origin.
 const ATTACKS: &[(&str, &str)] = &[
     (
         "CL.TE",
@@ -124,7 +126,8 @@ fn no_request_reaches_the_origin_as_two() {
         for (name, attack) in ATTACKS {
             attempt(&parties, http, name, attack);
         }
-        // Another server on the way may not take it for a field: then the two disagree about what follows.
+        // Another server on the way may not take it for a field: then the two disagree about what
+        // follows.
         let mut client = RawClient::new(&http.address);
         let host = host_port(&http.address);
         client.send(format!(

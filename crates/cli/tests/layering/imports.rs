@@ -1,8 +1,9 @@
 //! Which file of a crate imports which, read from its sources.
 //!
-//! An import is a path below `crate`, `self`, `super` or a child module, in a `use` or anywhere else. A path through a
-//! re-export counts for the file that declares the item, and a `pub use` counts for the re-exporting file only if that file
-//! also uses the item itself. Modules with `#[cfg(test)]` and methods are not considered.
+//! An import is a path below `crate`, `self`, `super` or a child module, in a `use` or anywhere
+//! else. A path through a re-export counts for the file that declares the item, and a `pub use`
+//! counts for the re-exporting file only if that file also uses the item itself. Modules with
+//! `#[cfg(test)]` and methods are not considered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

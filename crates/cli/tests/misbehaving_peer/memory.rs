@@ -9,19 +9,21 @@ use levada_core::{SecretKey, SystemRandom};
 use super::{Peer, Victim, data};
 use crate::support::{Home, eventually, memory};
 
-/// The attack: connections, streams of each, and bytes of an unfinished operation on each stream. Together they nearly use
-/// the initial credit of a connection.
+/// The attack: connections, streams of each, and bytes of an unfinished operation on each stream.
+/// Together they nearly use the initial credit of a connection.
 const CONNECTIONS: usize = 100;
 const STREAMS: u64 = 64;
 const BYTES: usize = 15_000;
 /// `limits.unproved_memory`, in MiB.
 const BOUND: u64 = 3;
-/// How much the peak memory may grow by the attack, in KiB: the bound, and the state of the connections.
+/// How much the peak memory may grow by the attack, in KiB: the bound, and the state of the
+/// connections.
 const MOST_MORE: u64 = 32 << 10;
 /// How much memory may remain in use afterwards, in KiB: what the allocator keeps.
 const MOST_LEFT: u64 = 12 << 10;
 
-/// The node buffers no more than its limit, serves a guest from another source meanwhile, and releases the memory.
+/// The node buffers no more than its limit, serves a guest from another source meanwhile, and
+/// releases the memory.
 #[test]
 fn memory_of_unauthorised_peers_is_bounded_and_released() {
     let home = Home::new();

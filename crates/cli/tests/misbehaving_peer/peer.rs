@@ -173,7 +173,8 @@ impl Peer {
         Ok(length)
     }
 
-    /// Reads until the node has sent `words`, and discards everything before; false if the node closes the connection.
+    /// Reads until the node has sent `words`, and discards everything before; false if the node
+    /// closes the connection.
     #[track_caller]
     pub fn receives(&mut self, words: &[u8]) -> bool {
         loop {
@@ -237,8 +238,8 @@ fn config(key: &SecretKey) -> ClientConfig {
     config
 }
 
-/// Accepts the raw public key of any node. It is not the verifier of `levada_channel::testing`: Cargo would enable that feature in
-/// the binary under test too.
+/// Accepts the raw public key of any node. It is not the verifier of `levada_channel::testing`:
+/// Cargo would enable that feature in the binary under test too.
 #[derive(Debug)]
 struct AnyNode;
 

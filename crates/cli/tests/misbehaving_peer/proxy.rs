@@ -46,8 +46,8 @@ fn repeated_reordered_and_replayed_records_are_detected() {
     victim.assert_recovered("attacks on records");
 }
 
-/// Runs `clock` through a proxy with one attack: the result, the number of encrypted records in each direction, and
-/// whether the attack took place.
+/// Runs `clock` through a proxy with one attack: the result, the number of encrypted records in
+/// each direction, and whether the attack took place.
 fn through(
     home: &Home,
     victim: &Victim<'_>,
@@ -108,7 +108,8 @@ fn forward(
             Attack::Swap if at == Some(number) => {
                 let place = Arc::new(Mutex::new(Some(record)));
                 held = Some(place.clone());
-                // The next record may depend on an answer to this one: after 200 ms it is sent all the same.
+                // The next record may depend on an answer to this one: after 200 ms it is sent all
+                // the same.
                 let to = to.clone();
                 thread::spawn(move || {
                     thread::sleep(Duration::from_millis(200));

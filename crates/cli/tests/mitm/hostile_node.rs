@@ -14,7 +14,8 @@ use tokio::net::TcpListener;
 use super::node::grant;
 use crate::support::{Home, Ran};
 
-/// An escape sequence that sets the window title, a C1 control, DEL, and characters that reverse or hide text.
+/// An escape sequence that sets the window title, a C1 control, DEL, and characters that reverse or
+/// hide text.
 const HARMFUL: &str =
     "\x1b]0;owned\x07\u{9b}31m\x7f\u{202e}\u{2066}\u{61c}\u{2028}\u{200b}\u{e0041}end";
 

@@ -1,4 +1,5 @@
-//! A node that grants every session and lets the test send and receive its messages, as a hostile mediator can.
+//! A node that grants every session and lets the test send and receive its messages, as a hostile
+//! mediator can.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Files of a home and of its catalogue that a start refuses: `levada up --check` and `levada doctor` name them.
+//! Files of a home and of its catalogue that a start refuses: `levada up --check` and
+//! `levada doctor` name them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! `levada up --check` and `levada doctor` find what a start would refuse, and change nothing on disk.
+//! `levada up --check` and `levada doctor` find what a start would refuse, and change nothing on
+//! disk.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,8 +52,8 @@ fn wrong(ran: &Ran, name: &str) -> String {
     first + lines.next().filter(|line| line.starts_with("       remedy")).unwrap_or_default()
 }
 
-/// Asserts that a start is refused with `text`, that `up --check` says the same, and that the check `name` of `doctor` has it
-/// with a remedy. Both change nothing. `run` runs a verb.
+/// Asserts that a start is refused with `text`, that `up --check` says the same, and that the check
+/// `name` of `doctor` has it with a remedy. Both change nothing. `run` runs a verb.
 #[track_caller]
 pub fn refused_by(home: &Home, run: impl Fn(&str) -> Ran, name: &str, text: &str) {
     // The files have the owner of the first run.

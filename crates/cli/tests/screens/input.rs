@@ -25,7 +25,8 @@ fn writer(screen: &XServer, folder: &Path) -> (Ends, PathBuf) {
     (terminal, file)
 }
 
-/// Starts `levada input` with these arguments, and waits until it has grabbed keyboard and pointer of `local`.
+/// Starts `levada input` with these arguments, and waits until it has grabbed keyboard and pointer
+/// of `local`.
 fn start(home: &Home, local: &XServer, words: &[&str]) -> (Ends, BufReader<ChildStderr>) {
     let mut command = home.command([&["input"], words].concat());
     command.env("DISPLAY", &local.display).env_remove("XAUTHORITY").stderr(Stdio::piped());
@@ -122,7 +123,8 @@ fn keys_and_buttons_are_released_however_the_session_ends() {
         });
         local.xdotool("keyup a keyup Shift_L mouseup 1");
         if ["cut", "stall"].contains(&end) {
-            // The client retries, or has not detected it yet; the signal releases the local keyboard.
+            // The client retries, or has not detected it yet; the signal releases the local
+            // keyboard.
             signal(input.0.id(), "INT");
         }
         code(&mut input.0);

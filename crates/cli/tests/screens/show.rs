@@ -47,8 +47,8 @@ fn runs(process: &str) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Whether a process handles SIGTERM. A command that follows a program installs this handler last; before that, any
-/// signal ends it without cleanup.
+/// Whether a process handles SIGTERM. A command that follows a program installs this handler last;
+/// before that, any signal ends it without cleanup.
 fn catches_sigterm(child: &Child) -> bool {
     const SIGTERM: u32 = 15;
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
@@ -76,7 +76,8 @@ fn windows_are_shown_pixel_by_pixel() {
         picture.write(&file);
         let file = file.to_str().unwrap();
         let x = (40 + 400 * index).to_string();
-        // GTK opens the window at its final size; a program that resizes its window at the start may race with xpra.
+        // GTK opens the window at its final size; a program that resizes its window at the start
+        // may race with xpra.
         let program = ["hall/display", "--", PYTHON, PICTURE_WINDOW, file, &x, "40"];
         shows.push(show(&guest, &program));
     }

@@ -33,7 +33,8 @@ impl Home {
         self.up(&format!("--name well {}", self.forward_service(allow)))
     }
 
-    /// Starts `levada forward` with these arguments and waits until it has printed where it listens.
+    /// Starts `levada forward` with these arguments and waits until it has printed where it
+    /// listens.
     #[track_caller]
     pub fn forward(&self, words: &[&str]) -> Forward {
         static NEXT: AtomicU32 = AtomicU32::new(0);

@@ -1,12 +1,13 @@
 //! Which tests run at the same time.
 //!
-//! Every test that makes a [`super::Home`] holds a permit until it ends. By default it runs beside all others. Tests of
-//! the modules in [`ISOLATED`] run only beside tests of the same module, and a test that calls [`exclusive`] runs
-//! alone: these depend on the load of the machine, on what is announced on loopback, or on default ports.
+//! Every test that makes a [`super::Home`] holds a permit until it ends. By default it runs beside
+//! all others. Tests of the modules in [`ISOLATED`] run only beside tests of the same module, and a
+//! test that calls [`exclusive`] runs alone: these depend on the load of the machine, on what is
+//! announced on loopback, or on default ports.
 //!
-//! Permits are given in the order in which they are asked for, so no test waits for more than those before it. The
-//! test harness starts tests in the order of their names, so a module that is isolated costs one pause at its
-//! beginning and one at its end.
+//! Permits are given in the order in which they are asked for, so no test waits for more than those
+//! before it. The test harness starts tests in the order of their names, so a module that is
+//! isolated costs one pause at its beginning and one at its end.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,8 +15,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Modules whose tests run beside each other and beside no others.
 ///
-/// `hosts` and `screens` start network namespaces and X servers, `names` waits for answers of multicast DNS on loopback,
-/// and `misbehaving_peer` and `wireshark` keep both cores busy.
+/// `hosts` and `screens` start network namespaces and X servers, `names` waits for answers of
+/// multicast DNS on loopback, and `misbehaving_peer` and `wireshark` keep both cores busy.
 const ISOLATED: &[&str] = &["hosts", "misbehaving_peer", "names", "screens", "wireshark"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]

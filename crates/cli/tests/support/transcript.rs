@@ -1,6 +1,6 @@
-//! Runs the transcripts of README.md. A line `NAME$ COMMAND` is run in a shell of the terminal NAME, and must print the
-//! lines below it. There, `…` matches any characters, and a line `…` any lines. Nodes and commands that end with `&`
-//! run in the background.
+//! Runs the transcripts of README.md. A line `NAME$ COMMAND` is run in a shell of the terminal
+//! NAME, and must print the lines below it. There, `…` matches any characters, and a line `…` any
+//! lines. Nodes and commands that end with `&` run in the background.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -134,8 +134,8 @@ fn background_output(folder: &Path) -> String {
     all
 }
 
-/// Runs all steps of this kind: `console`, or `console screens` for those that need X servers. `exports` are the first
-/// commands of each terminal.
+/// Runs all steps of this kind: `console`, or `console screens` for those that need X servers.
+/// `exports` are the first commands of each terminal.
 pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
     // The logs of the test are not in the folder of the transcript.
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +169,8 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
         };
         let is_expected = |output: &str| fits(&step.expected, &output.lines().collect::<Vec<_>>());
         let mut output = run();
-        // On a machine under load, a node may answer too late to be listed: the command is repeated.
+        // On a machine under load, a node may answer too late to be listed: the command is
+        // repeated.
         let mut again = if step.command.starts_with("levada ls") { 10 } else { 0 };
         while again > 0 && !is_expected(&output) {
             (output, again) = (run(), again - 1);

@@ -1,5 +1,5 @@
-//! Connections: one for each node that its sessions with `auto` framing share, and dedicated ones for `block:N`, for sessions with further
-//! streams, and for bulk while the shared one is in use.
+//! Connections: one for each node that its sessions with `auto` framing share, and dedicated ones
+//! for `block:N`, for sessions with further streams, and for bulk while the shared one is in use.
 
 use std::collections::VecDeque;
 use std::io;
@@ -38,10 +38,12 @@ pub enum Over {
 }
 
 impl Client {
-    /// A connection to `target` with `framing`: with `auto` the shared one if it is open, otherwise a new one.
+    /// A connection to `target` with `framing`: with `auto` the shared one if it is open, otherwise
+    /// a new one.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only other keys do.
+    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only other
+    /// keys do.
     pub async fn connection(
         &self,
         target: &Target,
@@ -102,7 +104,8 @@ impl Client {
         Ok(self.connect_at(target, framing).await?.0)
     }
 
-    /// A connection to a party that is no node, such as another peer of a share. Nothing about it is stored here.
+    /// A connection to a party that is no node, such as another peer of a share. Nothing about it
+    /// is stored here.
     ///
     /// # Errors
     /// [`SessionError`] of the most specific failure.
@@ -116,8 +119,8 @@ impl Client {
         dialled.map(|(connection, _)| connection).map_err(|failure| failure.error)
     }
 
-    /// As [`Self::dedicated_connection`]. Also returns the address that answered, which is the only proven one of
-    /// announced addresses.
+    /// As [`Self::dedicated_connection`]. Also returns the address that answered, which is the only
+    /// proven one of announced addresses.
     ///
     /// # Errors
     /// As for [`Self::connection`].
@@ -133,8 +136,8 @@ impl Client {
         Ok((connection, address))
     }
 
-    /// Connects. If nodes present other keys than the expected one, asks each for the proof that its key succeeds that one,
-    /// and follows the first valid proof.
+    /// Connects. If nodes present other keys than the expected one, asks each for the proof that
+    /// its key succeeds that one, and follows the first valid proof.
     pub(super) async fn dial_or_follow(
         &self,
         target: &Target,
@@ -154,8 +157,8 @@ impl Client {
         Err(failure.into())
     }
 
-    /// Stores in the pin of the node that it was reached at `address`. Returns the rotations of this home that the node has
-    /// not acknowledged.
+    /// Stores in the pin of the node that it was reached at `address`. Returns the rotations of
+    /// this home that the node has not acknowledged.
     async fn store_reached(
         &self,
         connection: &Connection,
@@ -228,8 +231,9 @@ pub(super) async fn dial(
     dial_over(&Over::Tcp, tls, target, expected, framing).await
 }
 
-/// Tries every address, each [`STAGGER`] after the one before, or once one has failed. Returns the first connection whose handshake
-/// succeeds, and its address. A wrong key at one address does not end the attempts at the others.
+/// Tries every address, each [`STAGGER`] after the one before, or once one has failed. Returns the
+/// first connection whose handshake succeeds, and its address. A wrong key at one address does not
+/// end the attempts at the others.
 async fn dial_over(
     over: &Over,
     tls: &Arc<ClientConfig>,
@@ -281,7 +285,8 @@ async fn dial_address(
     .await
 }
 
-/// The first attempt that succeeds. Each begins [`STAGGER`] after the one before, or as soon as one fails.
+/// The first attempt that succeeds. Each begins [`STAGGER`] after the one before, or as soon as one
+/// fails.
 async fn race<F, T>(attempts: impl Iterator<Item = F>) -> Result<T, DialError>
 where
     F: Future<Output = Result<T, DialError>> + Send + 'static,
@@ -312,8 +317,8 @@ where
     }
 }
 
-/// Tries one socket address. Retries a handshake that was cut, because a node under attack drops its oldest unfinished
-/// handshakes, and this one may be among them.
+/// Tries one socket address. Retries a handshake that was cut, because a node under attack drops
+/// its oldest unfinished handshakes, and this one may be among them.
 async fn dial_one(
     over: &Over,
     address: SocketAddr,

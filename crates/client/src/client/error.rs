@@ -37,7 +37,8 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// The exit code of the command line: 1 no, 2 usage, 120 local, 121 denied, 122 unreachable, 123 protocol.
+    /// The exit code of the command line: 1 no, 2 usage, 120 local, 121 denied, 122 unreachable,
+    /// 123 protocol.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::No(_) => 1,
@@ -49,7 +50,8 @@ impl ClientError {
         }
     }
 
-    /// Whether the refusal is permanent: a retry is refused, too. All other errors may be temporary.
+    /// Whether the refusal is permanent: a retry is refused, too. All other errors may be
+    /// temporary.
     pub fn is_refusal(&self) -> bool {
         matches!(self, Self::No(_) | Self::Usage(_) | Self::Denied(_))
     }
@@ -87,7 +89,8 @@ impl ClientError {
 
 impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
-        // The text of another machine is shown on a terminal: one short line without control characters.
+        // The text of another machine is shown on a terminal: one short line without control
+        // characters.
         let refusal = Refusal::new(refusal.reason(), refusal.text);
         match refusal.reason() {
             Reason::Unknown => Self::No(refusal.text),

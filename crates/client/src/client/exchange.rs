@@ -11,11 +11,12 @@ use super::{Client, ClientError, Target};
 const SINCE: u32 = 4;
 
 impl Client {
-    /// Exchanges `ticket` at its node for a capability of this identity, on a dedicated connection. An identity that exchanges a
-    /// ticket again receives the same capability.
+    /// Exchanges `ticket` at its node for a capability of this identity, on a dedicated connection.
+    /// An identity that exchanges a ticket again receives the same capability.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if the ticket is unknown, expired, used up, revoked, or for another identity.
+    /// [`ClientError::Denied`] if the ticket is unknown, expired, used up, revoked, or for another
+    /// identity.
     pub async fn exchange(&self, ticket: &Ticket) -> Result<Capability, ClientError> {
         let target = Target::from(ticket);
         let connection = self.dedicated_connection(&target, Framing::Auto).await?;
@@ -33,7 +34,8 @@ impl Client {
         self.admitted(granted, target, &ticket.terms().root)
     }
 
-    /// The capability for the share with this root that the node `target` has granted to this identity.
+    /// The capability for the share with this root that the node `target` has granted to this
+    /// identity.
     ///
     /// # Errors
     /// [`ClientError::Protocol`] if it is for another node, identity or root.

@@ -11,10 +11,12 @@ use super::{Client, ClientError, Joined, Target};
 use levada_home::known::Known;
 
 impl Client {
-    /// Joins the node of the invitation, and pins it under `name`, or else under the name that the node has chosen.
+    /// Joins the node of the invitation, and pins it under `name`, or else under the name that the
+    /// node has chosen.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if the invitation is used, expired or unknown, or the name is pinned to another key.
+    /// [`ClientError::Denied`] if the invitation is used, expired or unknown, or the name is pinned
+    /// to another key.
     pub async fn join(
         &self,
         invitation: &Invitation,
@@ -54,8 +56,9 @@ fn check_name_is_free(known: &Known, name: &str, node: Identity) -> Result<(), C
     }
 }
 
-/// Pins the node under `requested`, which is free; otherwise under its `own` name, which it has chosen, if that is valid and
-/// free; otherwise under a name derived from its key. Returns the name, and the earlier one if this changed it.
+/// Pins the node under `requested`, which is free; otherwise under its `own` name, which it has
+/// chosen, if that is valid and free; otherwise under a name derived from its key. Returns the
+/// name, and the earlier one if this changed it.
 fn pin_as(
     known: &Known,
     requested: Option<String>,

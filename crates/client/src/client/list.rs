@@ -1,7 +1,8 @@
 //! The nodes of this network: announcements, and the answers of pinned nodes.
 //!
-//! Only pinned nodes are queried, with the identity of this home, at their pinned addresses and where their pinned key
-//! is announced. Other nodes are listed as announced; nothing is sent to them.
+//! Only pinned nodes are queried, with the identity of this home, at their pinned addresses and
+//! where their pinned key is announced. Other nodes are listed as announced; nothing is sent to
+//! them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -41,7 +42,8 @@ pub struct Listed {
     pub name: String,
     /// Its key; proven only if the node is pinned and answered.
     pub identity: Identity,
-    /// The addresses at which it answered; otherwise those that it announces; otherwise those of its pin.
+    /// The addresses at which it answered; otherwise those that it announces; otherwise those of
+    /// its pin.
     pub addresses: Vec<String>,
     /// The state of its name.
     pub standing: Standing,
@@ -70,7 +72,8 @@ impl Client {
     /// Lists the nodes of this network, and all pinned nodes. Takes at most two seconds.
     ///
     /// # Errors
-    /// [`ClientError::Local`] if the pins cannot be read. A machine without multicast is not an error.
+    /// [`ClientError::Local`] if the pins cannot be read. A machine without multicast is not an
+    /// error.
     pub async fn list(self: &Arc<Self>) -> Result<Listing, ClientError> {
         let pins = self.with_known(Known::names).await?;
         let mut queries = Queries::new(self);
@@ -110,7 +113,8 @@ impl Keys {
     }
 }
 
-/// Combines the pins that were `queried` with their answers, the announcements, and the pins after the queries.
+/// Combines the pins that were `queried` with their answers, the announcements, and the pins after
+/// the queries.
 fn classify(
     queried: &[Pin],
     keys: &Keys,
@@ -218,8 +222,9 @@ impl Queries {
         }
     }
 
-    /// Queries the pinned nodes that have not answered and are announced at new addresses. Each announcement has its own
-    /// query, so that a node that announces a key falsely cannot hide the one that has it.
+    /// Queries the pinned nodes that have not answered and are announced at new addresses. Each
+    /// announcement has its own query, so that a node that announces a key falsely cannot hide the
+    /// one that has it.
     fn query_announced(&mut self, pins: &[Pin], neighbours: &[Neighbour]) {
         while let Some(Ok((target, answer))) = self.tasks.try_join_next() {
             self.record(&target, answer);

@@ -36,8 +36,8 @@ impl Client {
         query_on(&connection, service).await
     }
 
-    /// Queries all services of the node on a dedicated connection. Also returns the address that answered: a shared
-    /// connection may lead to another of the node's addresses.
+    /// Queries all services of the node on a dedicated connection. Also returns the address that
+    /// answered: a shared connection may lead to another of the node's addresses.
     ///
     /// # Errors
     /// As for [`Self::query`].
@@ -54,7 +54,8 @@ impl Client {
     /// Requests a session with fixed parameters.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] if this identity has no right to it, or the service rejects the parameters.
+    /// [`ClientError::Denied`] if this identity has no right to it, or the service rejects the
+    /// parameters.
     pub async fn request(
         &self,
         target: &Target,
@@ -64,8 +65,9 @@ impl Client {
         self.request_on(&connection, target, spec).await
     }
 
-    /// As [`Self::request`], on a dedicated connection that is closed afterwards: for requests on behalf of other
-    /// identities, which choose the node and must not cause connections that stay open.
+    /// As [`Self::request`], on a dedicated connection that is closed afterwards: for requests on
+    /// behalf of other identities, which choose the node and must not cause connections that stay
+    /// open.
     ///
     /// # Errors
     /// As [`Self::request`].
@@ -143,14 +145,16 @@ impl Client {
         let framing = framing_of(capability.params())?;
         let (mut connection, target) = self.reach_node_of(capability, framing).await?;
         if class == Class::Bulk && framing == Framing::Auto && connection.streams() > 0 {
-            // A lost packet of one stream would delay the others. Only `start_in_one` accepts that, for a round trip.
+            // A lost packet of one stream would delay the others. Only `start_in_one` accepts that,
+            // for a round trip.
             connection = self.dedicated_connection(&target, framing).await?;
         }
         Ok(start(connection, capability, class, "").await?.0)
     }
 
-    /// Starts the session that `capability` permits, if it is of the service `service`, on a dedicated connection that ends
-    /// with the session. Addresses of the capability are used only if its node has no pinned ones.
+    /// Starts the session that `capability` permits, if it is of the service `service`, on a
+    /// dedicated connection that ends with the session. Addresses of the capability are used only
+    /// if its node has no pinned ones.
     ///
     /// # Errors
     /// As for [`Self::connect`].
@@ -165,11 +169,12 @@ impl Client {
         Ok(start(connection, capability, class_of(capability.params()), service).await?.0)
     }
 
-    /// Starts the session that `capability` permits, on a dedicated connection. Both sides may open further streams of the
-    /// session, at most [`DEFAULT_STREAMS`] at a time.
+    /// Starts the session that `capability` permits, on a dedicated connection. Both sides may open
+    /// further streams of the session, at most [`DEFAULT_STREAMS`] at a time.
     ///
     /// # Errors
-    /// As for [`Self::connect`]; [`ClientError::Local`] if the node does not support further streams.
+    /// As for [`Self::connect`]; [`ClientError::Local`] if the node does not support further
+    /// streams.
     pub async fn connect_with_streams(
         &self,
         capability: &Capability,
@@ -185,8 +190,8 @@ impl Client {
         start_with_streams(connection, capability).await
     }
 
-    /// As [`Self::connect_with_streams`], over QUIC, while a session of the capability runs on `connection`, to whose node this
-    /// connects.
+    /// As [`Self::connect_with_streams`], over QUIC, while a session of the capability runs on
+    /// `connection`, to whose node this connects.
     ///
     /// # Errors
     /// As for [`Self::connect_with_streams`].
@@ -266,8 +271,8 @@ async fn start_with_streams(
     Ok((running, streams))
 }
 
-/// Starts a session on `connection`, which must be of the service `service` unless that is empty. Also returns the number
-/// of the run, by which further streams refer to it.
+/// Starts a session on `connection`, which must be of the service `service` unless that is empty.
+/// Also returns the number of the run, by which further streams refer to it.
 async fn start(
     connection: Connection,
     capability: &Capability,
@@ -283,8 +288,8 @@ async fn start(
     Ok((Running { session: session_id(&started)?, stream, connection }, started.run))
 }
 
-/// Checks that a capability permits no more than was requested: its holder relies on that when passing it on. An older node
-/// ignores `max_run`.
+/// Checks that a capability permits no more than was requested: its holder relies on that when
+/// passing it on. An older node ignores `max_run`.
 fn check_granted(spec: &RequestSpec, capability: &Capability) -> Result<(), ClientError> {
     if spec.max_run.is_some() && capability.max_run() != spec.max_run {
         let text =
@@ -324,7 +329,8 @@ pub(super) fn class_of(params: &Params) -> Class {
     if params.value("pty").is_some() { Class::Interactive } else { Class::Bulk }
 }
 
-/// Checks the name of a service or of its type, to which a node's configuration applies the same rule.
+/// Checks the name of a service or of its type, to which a node's configuration applies the same
+/// rule.
 pub(super) fn check_service_name(text: &str) -> Result<(), ClientError> {
     let invalid = |_| ClientError::Protocol("the node sent an invalid name of a service".into());
     check_name(text).map_err(invalid)

@@ -1,4 +1,5 @@
-//! Sessions through middleboxes: requests and starts one in the first message that only the node can read.
+//! Sessions through middleboxes: requests and starts one in the first message that only the node
+//! can read.
 
 use std::time::Duration;
 
@@ -20,21 +21,24 @@ use levada_home::address;
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Codes of an ALERT (`docs/protocol.md`, "Frames of a path"): the policy of a party, a session that could not be resumed, an unreachable
-/// neighbour.
+/// Codes of an ALERT (`docs/protocol.md`, "Frames of a path"): the policy of a party, a session
+/// that could not be resumed, an unreachable neighbour.
 const REFUSED: u8 = 2;
 const NOT_RESUMED: u8 = 3;
 const UNREACHABLE: u8 = 4;
-/// Up to this many middleboxes, the first flights fit into TCP's initial window also with post-quantum keys.
+/// Up to this many middleboxes, the first flights fit into TCP's initial window also with
+/// post-quantum keys.
 const MAX_HYBRID: usize = 8;
 
 impl Client {
-    /// Requests and starts a session with the service `service` of `target` that leads through `hops`, the first next to this side, which
-    /// get the rights in `contexts`. A path that was used before costs the middleboxes no operation with a public key.
+    /// Requests and starts a session with the service `service` of `target` that leads through
+    /// `hops`, the first next to this side, which get the rights in `contexts`. A path that was
+    /// used before costs the middleboxes no operation with a public key.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if a party does not answer; [`ClientError::Denied`] if the node refuses the session, a middlebox or a
-    /// right; [`ClientError::Protocol`] if a party is not the one that it should be.
+    /// [`ClientError::Unreachable`] if a party does not answer; [`ClientError::Denied`] if the node
+    /// refuses the session, a middlebox or a right; [`ClientError::Protocol`] if a party is not the
+    /// one that it should be.
     pub async fn start_through(
         &self,
         target: &Target,

@@ -1,5 +1,5 @@
-//! Connects to nodes that may have moved: first at the known addresses, then where the node's key is announced. The
-//! handshake proves the key, so announcements need no authentication.
+//! Connects to nodes that may have moved: first at the known addresses, then where the node's key
+//! is announced. The handshake proves the key, so announcements need no authentication.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::{Client, ClientError, Target};
 
 /// How long only the known addresses are tried, before the network is browsed.
 const HEAD_START: Duration = Duration::from_millis(600);
-/// How long connecting to an announced address may take. It bounds the delay by a node that claims the key falsely; a
-/// neighbour has a short round trip.
+/// How long connecting to an announced address may take. It bounds the delay by a node that claims
+/// the key falsely; a neighbour has a short round trip.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// Connects to `target`. Also returns the target with the address that answered, and with the new key if the old one
-    /// was rotated.
+    /// Connects to `target`. Also returns the target with the address that answered, and with the
+    /// new key if the old one was rotated.
     ///
     /// # Errors
     /// As for [`Self::connection`], at the known addresses.
@@ -60,7 +60,8 @@ impl Client {
         if let Some(found) = self.connect_neighbour(target, &neighbour, framing).await {
             return Some(found);
         }
-        // The first announcement was wrong or stale: browse for the full time, and try all addresses announced for this key.
+        // The first announcement was wrong or stale: browse for the full time, and try all
+        // addresses announced for this key.
         let targets = Targets { keys: BTreeSet::from([identity]), ..Targets::default() };
         let neighbour = logged(browse(targets).await.map(|seen| seen.merged(&identity)))?;
         self.connect_neighbour(target, &neighbour, framing).await
@@ -94,7 +95,8 @@ fn logged(found: Result<Option<Neighbour>, DiscoveryError>) -> Option<Neighbour>
     })
 }
 
-/// The connection and its target, whose identity is the proven key: a successor of the requested one, perhaps.
+/// The connection and its target, whose identity is the proven key: a successor of the requested
+/// one, perhaps.
 fn found_at(connection: Connection, addresses: &[String]) -> (Connection, Target) {
     let target = Target { identity: connection.peer(), addresses: addresses.to_vec() };
     (connection, target)

@@ -1,5 +1,5 @@
-//! Stores in known.db what operations have shown about nodes and capabilities. An error is logged, and the operation
-//! succeeds.
+//! Stores in known.db what operations have shown about nodes and capabilities. An error is logged,
+//! and the operation succeeds.
 
 use levada_capability::Capability;
 use levada_core::{Identity, UnixTime};
@@ -8,8 +8,8 @@ use super::{Client, ClientError};
 use levada_home::known::{Known, SeenCapability};
 
 impl Client {
-    /// Stores in known.db, for `id rotate`, that the capability exists, without its secret. An error of the database is
-    /// logged, and the capability stays usable.
+    /// Stores in known.db, for `id rotate`, that the capability exists, without its secret. An
+    /// error of the database is logged, and the capability stays usable.
     ///
     /// # Errors
     /// [`ClientError::Local`] if the runtime is shutting down.

@@ -21,7 +21,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// A node at an address that the user typed, with or without a port. It is dialled even if it is of loopback.
+    /// A node at an address that the user typed, with or without a port. It is dialled even if it
+    /// is of loopback.
     pub fn typed(identity: Identity, address: &str) -> Self {
         Self { identity, addresses: address::typed(&with_port(address)) }
     }
@@ -56,17 +57,18 @@ pub const DEFAULT_PORT: u16 = 5382;
 const MAX_SHOWN: usize = 4;
 
 impl Client {
-    /// Resolves NODE: a nickname pinned here, IDENTITY, or `IDENTITY@host:port`, which needs no pin and no lookup. For any
-    /// other name, this network is browsed for a node that announces it; `confirm` decides whether the name is pinned to
-    /// that node's key, and it is pinned after the node has proven the key.
+    /// Resolves NODE: a nickname pinned here, IDENTITY, or `IDENTITY@host:port`, which needs no pin
+    /// and no lookup. For any other name, this network is browsed for a node that announces it;
+    /// `confirm` decides whether the name is pinned to that node's key, and it is pinned after the
+    /// node has proven the key.
     ///
-    /// A nickname or IDENTITY that does not answer at its known addresses is browsed for by its key, and its pin is
-    /// updated.
+    /// A nickname or IDENTITY that does not answer at its known addresses is browsed for by its
+    /// key, and its pin is updated.
     ///
     /// # Errors
-    /// [`ClientError::Denied`] for a name that is not confirmed, or that several keys claim; [`ClientError::Unreachable`]
-    /// if the node does not answer; [`ClientError::Usage`] for a malformed NODE, or a name that is neither pinned nor
-    /// announced.
+    /// [`ClientError::Denied`] for a name that is not confirmed, or that several keys claim;
+    /// [`ClientError::Unreachable`] if the node does not answer; [`ClientError::Usage`] for a
+    /// malformed NODE, or a name that is neither pinned nor announced.
     pub async fn resolve(
         &self,
         node: &str,
@@ -81,8 +83,8 @@ impl Client {
         }
     }
 
-    /// As [`Self::resolve`], for callers that have another node to ask: this network is not browsed for a node that does not answer
-    /// at its known addresses, if it has any.
+    /// As [`Self::resolve`], for callers that have another node to ask: this network is not browsed
+    /// for a node that does not answer at its known addresses, if it has any.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -99,7 +101,8 @@ impl Client {
         self.resolve(node, confirm).await
     }
 
-    /// As [`Self::resolve`], for callers that only need the identity: a node with known addresses is not contacted.
+    /// As [`Self::resolve`], for callers that only need the identity: a node with known addresses
+    /// is not contacted.
     ///
     /// # Errors
     /// As [`Self::resolve`].
@@ -114,7 +117,8 @@ impl Client {
         }
     }
 
-    /// As [`Self::known_target`], if the pins have addresses of it; `None` for IDENTITY@ADDRESS, too.
+    /// As [`Self::known_target`], if the pins have addresses of it; `None` for IDENTITY@ADDRESS,
+    /// too.
     async fn target_with_addresses(&self, node: &str) -> Result<Option<Target>, ClientError> {
         if node.contains('@') {
             return Ok(None);
@@ -155,7 +159,8 @@ impl Client {
         }
         let UnpinnedNode { identity, addresses, .. } = node;
         let mut target = Target { identity, addresses };
-        // The name is pinned only after the node has proven the key: a false announcement must not occupy the name.
+        // The name is pinned only after the node has proven the key: a false announcement must not
+        // occupy the name.
         let (_, address) = self.new_connection(&target, Framing::Auto).await?;
         // The proven address comes first: another node may have announced the others.
         target.addresses = merged(&[address], &target.addresses);
@@ -193,8 +198,8 @@ impl Client {
         Ok(UnpinnedNode { name: neighbour.name, identity, addresses })
     }
 
-    /// The target of a capability: its node, at the addresses that are pinned for that key, and then at those of the
-    /// capability.
+    /// The target of a capability: its node, at the addresses that are pinned for that key, and
+    /// then at those of the capability.
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
@@ -203,8 +208,9 @@ impl Client {
         Ok(target_at(capability, pinned))
     }
 
-    /// The target for a request on behalf of another identity: the node at its pinned addresses, and at `hints` only if
-    /// none is pinned. Another identity can thus not redirect connections to a pinned node.
+    /// The target for a request on behalf of another identity: the node at its pinned addresses,
+    /// and at `hints` only if none is pinned. Another identity can thus not redirect connections to
+    /// a pinned node.
     ///
     /// # Errors
     /// [`ClientError::Local`] if the pins cannot be read.
@@ -284,8 +290,8 @@ pub(super) fn texts(neighbour: &Neighbour) -> Vec<String> {
     neighbour.addresses.iter().take(MOST_ADDRESSES).map(address::of_socket).collect()
 }
 
-/// The addresses in the order of attempts: without duplicates and those that only another machine can use, at most
-/// [`MOST_ADDRESSES`].
+/// The addresses in the order of attempts: without duplicates and those that only another machine
+/// can use, at most [`MOST_ADDRESSES`].
 pub(super) fn merged(first: &[String], then: &[String]) -> Vec<String> {
     let mut addresses: Vec<String> = Vec::new();
     for address in first.iter().chain(then) {

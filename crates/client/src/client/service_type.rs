@@ -10,8 +10,8 @@ impl Client {
     /// Fails if `service` is not of type `kind`; returns what the node says of it.
     ///
     /// # Errors
-    /// [`ClientError::Usage`] if it is of another type, [`ClientError::No`] if there is no such service, otherwise as for
-    /// [`Self::query`].
+    /// [`ClientError::Usage`] if it is of another type, [`ClientError::No`] if there is no such
+    /// service, otherwise as for [`Self::query`].
     pub async fn check_type(
         &self,
         target: &Target,
@@ -29,8 +29,8 @@ impl Client {
         )))
     }
 
-    /// As [`Self::check_type`] for the service that `capability` names. A service that does not exist is no error here:
-    /// the node reports it when the session is started.
+    /// As [`Self::check_type`] for the service that `capability` names. A service that does not
+    /// exist is no error here: the node reports it when the session is started.
     ///
     /// # Errors
     /// As for [`Self::check_type`], without [`ClientError::No`].

@@ -1,5 +1,5 @@
-//! Requests and starts a session. A node that speaks version 3 or later takes one operation for both, which saves a round
-//! trip; older nodes take one after the other.
+//! Requests and starts a session. A node that speaks version 3 or later takes one operation for
+//! both, which saves a round trip; older nodes take one after the other.
 
 use levada_core::Framing;
 use levada_core::wire::{Reason, answer::Answer, operation::Operation};
@@ -15,8 +15,9 @@ const START_VERSION: u32 = 3;
 impl Client {
     /// Requests a session for this identity and starts it.
     ///
-    /// The version that the node spoke last time decides whether one operation does both: its present version is known
-    /// with its first answer, and waiting for that would cost the round trip that is to be saved.
+    /// The version that the node spoke last time decides whether one operation does both: its
+    /// present version is known with its first answer, and waiting for that would cost the round
+    /// trip that is to be saved.
     ///
     /// # Errors
     /// As for [`Self::request`] and [`Self::connect`].
@@ -39,10 +40,10 @@ impl Client {
         self.connect_as(&capability, class).await
     }
 
-    /// Sends `Start` on the shared connection, also if others use it: a dedicated one would cost the round trip that is to be
-    /// saved. `None` if nothing was started, because the node no longer has this operation, or because the
-    /// service requires a framing other than that of this connection. `version` is the stored one
-    /// of the target.
+    /// Sends `Start` on the shared connection, also if others use it: a dedicated one would cost
+    /// the round trip that is to be saved. `None` if nothing was started, because the node no
+    /// longer has this operation, or because the service requires a framing other than that of this
+    /// connection. `version` is the stored one of the target.
     async fn start_in_one(
         &self,
         target: &Target,

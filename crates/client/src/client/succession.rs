@@ -14,8 +14,8 @@ use super::{Client, ClientError, Target};
 use levada_home::known::MAX_CHAIN;
 
 impl Client {
-    /// Connects to a node and announces the old keys of this home that the present key succeeds. Returns the texts of its
-    /// refusals.
+    /// Connects to a node and announces the old keys of this home that the present key succeeds.
+    /// Returns the texts of its refusals.
     ///
     /// # Errors
     /// As for [`Self::connection`].
@@ -31,8 +31,8 @@ impl Client {
         refused
     }
 
-    /// Announces rotations of this home to the node; returns its refusals. A refused one is announced again on the next
-    /// connection, because the refusal may be temporary.
+    /// Announces rotations of this home to the node; returns its refusals. A refused one is
+    /// announced again on the next connection, because the refusal may be temporary.
     pub(super) async fn announce(
         &self,
         connection: &Connection,
@@ -63,9 +63,9 @@ impl Client {
         Ok(refused)
     }
 
-    /// Stores that the node has acknowledged a rotation of this home. A node to which the old key is `unknown` has not
-    /// acknowledged it while a capability of the old key is valid there: then nothing is stored, so that the rotation is
-    /// announced again, and the result is `false`.
+    /// Stores that the node has acknowledged a rotation of this home. A node to which the old key
+    /// is `unknown` has not acknowledged it while a capability of the old key is valid there: then
+    /// nothing is stored, so that the rotation is announced again, and the result is `false`.
     async fn acknowledge(
         &self,
         node: Identity,
@@ -85,8 +85,8 @@ impl Client {
         .await
     }
 
-    /// The sessions at this node that this identity has requested for other holders and that have not ended; `true` if
-    /// the node has more than it returned.
+    /// The sessions at this node that this identity has requested for other holders and that have
+    /// not ended; `true` if the node has more than it returned.
     ///
     /// # Errors
     /// [`ClientError::Denied`] if the node speaks a version without this operation.
@@ -101,8 +101,9 @@ impl Client {
         }
     }
 
-    /// Asks the node at `target` for the proof that the key `presented` succeeds the pinned one. The question uses a
-    /// throwaway identity, because the node is not authenticated yet. `None` if the key is not pinned or there is no proof.
+    /// Asks the node at `target` for the proof that the key `presented` succeeds the pinned one.
+    /// The question uses a throwaway identity, because the node is not authenticated yet. `None` if
+    /// the key is not pinned or there is no proof.
     pub(super) async fn follow(
         &self,
         target: &Target,

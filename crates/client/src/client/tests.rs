@@ -28,7 +28,8 @@ fn capability(holder: Identity) -> Capability {
     Capability::from_granted(granted, "clock".into(), Vec::new()).unwrap()
 }
 
-/// The runtime has one thread: if the client blocked it, the other task could not release the lock before the busy timeout.
+/// The runtime has one thread: if the client blocked it, the other task could not release the lock
+/// before the busy timeout.
 #[tokio::test(flavor = "current_thread")]
 async fn other_tasks_run_while_the_client_waits_for_the_lock_of_known_db() {
     let (_folder, home, client) = client();

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProvideRequest {
-    /// The catalogue that it comes from, NODE/SERVICE; of several nodes a list, separated by commas.
+    /// The catalogue that it comes from, NODE/SERVICE; of several nodes a list, separated by
+    /// commas.
     pub at: String,
     /// The object, TYPE/NAME.
     pub object: String,

@@ -19,9 +19,10 @@ const BUSY: u8 = 5;
 /// The transport to the next party, or why there is none.
 pub type Dialed = Result<Box<dyn Transport>, PathError>;
 
-/// Carries one session: reads PATH from `client`, calls `dial` with it and this middlebox's number for the transport to the next party, and passes on until one side ends.
-/// `received` was read from `client` before. `admit` is called once, when every party is there; if it returns false, the session ends because this
-/// middlebox is busy.
+/// Carries one session: reads PATH from `client`, calls `dial` with it and this middlebox's number
+/// for the transport to the next party, and passes on until one side ends. `received` was read from
+/// `client` before. `admit` is called once, when every party is there; if it returns false, the
+/// session ends because this middlebox is busy.
 ///
 /// # Errors
 /// [`PathError`] if a party broke the protocol or a transport failed; both sides were told.
@@ -185,8 +186,8 @@ impl Task {
         }
     }
 
-    /// Whether more is read from the party that sends in this direction: not while much waits to be sent on, nor while what it sends waits
-    /// behind an own answer.
+    /// Whether more is read from the party that sends in this direction: not while much waits to be
+    /// sent on, nor while what it sends waits behind an own answer.
     fn is_reading(&self, direction: Direction) -> bool {
         let waits = direction == Direction::ToClient && self.relay.is_answering();
         self.relay.pending(direction) < MAX_PENDING && !waits

@@ -21,8 +21,9 @@ const MAX_PENDING: usize = 120 * 1024;
 /// A write is passed on in parts of this many bytes.
 const PART: usize = 64 * 1024;
 
-/// A session with middleboxes, at the client or the server. Clones share it; when the last one is dropped the transport is closed, and if
-/// [`Self::close`] was not called before, the peer gets an error instead of an end.
+/// A session with middleboxes, at the client or the server. Clones share it; when the last one is
+/// dropped the transport is closed, and if [`Self::close`] was not called before, the peer gets an
+/// error instead of an end.
 #[derive(Clone)]
 pub struct PathSession {
     handle: Arc<Handle>,
@@ -40,8 +41,9 @@ impl Drop for Handle {
     }
 }
 
-/// Connects over `transport`, which leads to the first middlebox of `path`. The session is bound to the server's key, and can send, as soon as
-/// this returns; [`PathEvent::Ready`] comes when every party is there.
+/// Connects over `transport`, which leads to the first middlebox of `path`. The session is bound to
+/// the server's key, and can send, as soon as this returns; [`PathEvent::Ready`] comes when every
+/// party is there.
 ///
 /// # Errors
 /// [`PathError`] if the transport failed, or a party is not the one that `path` names.
@@ -60,8 +62,8 @@ pub fn is_path(incoming: &Incoming) -> bool {
     incoming.first_byte() == Some(frame::PATH)
 }
 
-/// Accepts a session over `transport`. Any identity may finish the handshake; the caller authorises it, and calls
-/// [`PathSession::start`].
+/// Accepts a session over `transport`. Any identity may finish the handshake; the caller authorises
+/// it, and calls [`PathSession::start`].
 ///
 /// # Errors
 /// As [`connect_path`].
@@ -72,8 +74,8 @@ pub async fn accept_path(
     establish(transport, Vec::new(), PathConnection::server(paths, now()), None).await
 }
 
-/// As [`accept_path`], of a connection whose first record was received. The session's memory counts against the budget of
-/// `incoming` until [`PathSession::leave_budget`].
+/// As [`accept_path`], of a connection whose first record was received. The session's memory counts
+/// against the budget of `incoming` until [`PathSession::leave_budget`].
 ///
 /// # Errors
 /// As [`connect_path`].
@@ -111,14 +113,16 @@ impl PathSession {
         self.resumed
     }
 
-    /// Removes the session from its [`Budget`], because the peer has proved a right. Repeating it does nothing.
+    /// Removes the session from its [`Budget`], because the peer has proved a right. Repeating it
+    /// does nothing.
     pub fn leave_budget(&self) {
         let mut state = self.handle.0.lock();
         state.accounted = false;
         state.wake_driver();
     }
 
-    /// Whether the session's memory counts against a [`Budget`], because the peer has not proved a right.
+    /// Whether the session's memory counts against a [`Budget`], because the peer has not proved a
+    /// right.
     pub fn is_bounded(&self) -> bool {
         self.handle.0.lock().accounted
     }
@@ -128,7 +132,8 @@ impl PathSession {
         self.handle.0.lock().connection.path().cloned()
     }
 
-    /// What happens next; None when the peer has sent its end. Its data is audited: nothing was left out, added or changed except by who may.
+    /// What happens next; None when the peer has sent its end. Its data is audited: nothing was
+    /// left out, added or changed except by who may.
     ///
     /// # Errors
     /// The error that ended the session.
@@ -136,8 +141,10 @@ impl PathSession {
         self.handle.0.wait(State::next).await
     }
 
-    /// Appends data to the message of a context in the current exchange. It leaves with [`Self::flush`] or [`Self::finish`], or when there is much
-    /// of it. Waits while the transport is full, and before a request of a client that has 64 without an answer. If the future is dropped, a part may have been appended.
+    /// Appends data to the message of a context in the current exchange. It leaves with
+    /// [`Self::flush`] or [`Self::finish`], or when there is much of it. Waits while the transport
+    /// is full, and before a request of a client that has 64 without an answer. If the future is
+    /// dropped, a part may have been appended.
     ///
     /// # Errors
     /// The error that ended the session, or the call's own ([`ContextError::State`]).
@@ -182,7 +189,8 @@ impl PathSession {
         Ok(())
     }
 
-    /// Begins the message of a context in the current exchange without data, see [`PathConnection::begin`].
+    /// Begins the message of a context in the current exchange without data, see
+    /// [`PathConnection::begin`].
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -244,10 +252,12 @@ impl PathSession {
         state.ended.is_none() && !state.peer_closed
     }
 
-    /// Waits for the end of the session.
-    pub async fn closed(&self) {
+    /// Waits for the end of the session. The future holds no handle: the session may end while it
+    /// waits.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + use<> {
+        let shared = self.handle.0.clone();
         let ended = |state: &mut State| (state.ended.is_some() || state.peer_closed).then_some(());
-        self.handle.0.wait(ended).await;
+        async move { shared.wait(ended).await }
     }
 
     /// Waits until the session has failed. The peer's orderly end is no failure.

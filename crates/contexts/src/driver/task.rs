@@ -37,7 +37,8 @@ impl Driver {
         driver
     }
 
-    /// Reports the memory of the session to its budget, until the peer has proved a right; returns whether it may read more.
+    /// Reports the memory of the session to its budget, until the peer has proved a right; returns
+    /// whether it may read more.
     fn may_read(&mut self) -> bool {
         let Some(memory) = &mut self.memory else { return true };
         let (accounted, held, ended) = {

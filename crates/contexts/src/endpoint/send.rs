@@ -11,8 +11,8 @@ use crate::sender::{CONTROL_DATA, CONTROL_ERROR, Sender};
 use crate::{ContextError, Role};
 
 impl PathConnection {
-    /// Commits the start of the session at a server, which then may send. `realm` names those who may share stored answers; None refuses
-    /// the session: only context 0 may follow.
+    /// Commits the start of the session at a server, which then may send. `realm` names those who
+    /// may share stored answers; None refuses the session: only context 0 may follow.
     ///
     /// # Errors
     /// [`ContextError::State`] if this is no server, or it has started already.
@@ -39,8 +39,8 @@ impl PathConnection {
         Ok(())
     }
 
-    /// Whether an exchange can be begun or goes on: a client has at most 64 requests without an answer. [`super::PathEvent::Writable`] tells when it can
-    /// again.
+    /// Whether an exchange can be begun or goes on: a client has at most 64 requests without an
+    /// answer. [`super::PathEvent::Writable`] tells when it can again.
     pub fn is_writable(&self) -> bool {
         match &self.stage {
             Stage::Open(open) => open.sender.is_within_exchange() || !open.is_full(),
@@ -51,14 +51,15 @@ impl PathConnection {
     /// Appends data to a context's message in the current exchange.
     ///
     /// # Errors
-    /// [`ContextError::State`] if the session is not open for this, there is no such context, its message has ended, or a client has as many
-    /// requests without an answer as it may.
+    /// [`ContextError::State`] if the session is not open for this, there is no such context, its
+    /// message has ended, or a client has as many requests without an answer as it may.
     pub fn write(&mut self, context: u8, data: &[u8]) -> Result<(), ContextError> {
         self.exchange_sender()?.write(context, data)
     }
 
-    /// Begins a context's message in the current exchange without data. With [`Self::flush`] the end of an earlier message leaves at once,
-    /// which otherwise waits because the exchange may end with it. It costs an empty record.
+    /// Begins a context's message in the current exchange without data. With [`Self::flush`] the
+    /// end of an earlier message leaves at once, which otherwise waits because the exchange may end
+    /// with it. It costs an empty record.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -74,7 +75,8 @@ impl PathConnection {
         self.exchange_sender()?.end(context)
     }
 
-    /// Ends the exchange: a request of a client, or the answer of a server to the oldest request without one.
+    /// Ends the exchange: a request of a client, or the answer of a server to the oldest request
+    /// without one.
     ///
     /// # Errors
     /// As [`Self::write`]; at a server also if no request is without an answer.
@@ -102,7 +104,8 @@ impl PathConnection {
         self.sender()?.control(CONTROL_DATA, data)
     }
 
-    /// Seals what is open, because nothing more is to be sent for now. [`Self::transmit`] does not do so by itself.
+    /// Seals what is open, because nothing more is to be sent for now. [`Self::transmit`] does not
+    /// do so by itself.
     ///
     /// # Errors
     /// As [`Self::write`].

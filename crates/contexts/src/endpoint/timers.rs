@@ -7,8 +7,8 @@ use crate::keepalive::Keepalive;
 use crate::{ContextError, Role};
 
 impl PathConnection {
-    /// Whether [`Self::receive`] will be called when bytes arrive. While it will not, because what was received is not taken, the neighbour's
-    /// silence means nothing.
+    /// Whether [`Self::receive`] will be called when bytes arrive. While it will not, because what
+    /// was received is not taken, the neighbour's silence means nothing.
     pub fn set_reading(&mut self, reading: bool, now: Instant) {
         if let Some(keepalive) = &mut self.keepalive {
             keepalive.set_reading(reading, now);
@@ -20,7 +20,8 @@ impl PathConnection {
         self.deadline.or(self.keepalive.as_ref().map(Keepalive::timeout))
     }
 
-    /// Ends the session if its handshake takes too long or the neighbour is dead; sends a PING if the neighbour is silent.
+    /// Ends the session if its handshake takes too long or the neighbour is dead; sends a PING if
+    /// the neighbour is silent.
     ///
     /// # Errors
     /// [`ContextError::Timeout`].

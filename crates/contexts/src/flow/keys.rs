@@ -1,24 +1,20 @@
-//! A context at a middlebox, and the keys of its records.
+//! The keys of the records of a context at a middlebox.
 
 use levada_core::Digest;
 
-use crate::record::{Cipher, Layout};
+use crate::record::Cipher;
 use crate::schedule::{ContextKeys, Direction, HopSecrets, TagKey};
 
-pub(super) struct Context {
-    pub(super) layout: Layout,
-    pub(super) slots: u64,
+/// The keys of a context, as far as a middlebox has them.
+pub(super) struct Keys {
     /// None without the right to read.
     pub(super) given: Option<ContextKeys>,
     /// Derived from `given` with the first record.
-    pub(super) keys: Option<Keys>,
-    /// The current exchange has records here…
-    pub(super) begun: bool,
-    /// …and the last one.
-    pub(super) ended: bool,
+    derived: Option<Derived>,
 }
 
-pub(super) struct Keys {
+/// The keys of records.
+pub(super) struct Derived {
     /// For opening and, with a state of its own, for sealing.
     pub(super) open: Cipher,
     pub(super) seal: Cipher,
@@ -27,26 +23,30 @@ pub(super) struct Keys {
     pub(super) author: Option<TagKey>,
 }
 
-impl Context {
-    /// The keys; None without the right to read.
-    pub(super) fn keys(
+impl Keys {
+    pub(super) fn new(given: Option<ContextKeys>) -> Self {
+        Self { given, derived: None }
+    }
+
+    /// The keys of records; None without the right to read.
+    pub(super) fn derive(
         &mut self,
         secrets: &Secrets,
         number: u8,
         direction: Direction,
-    ) -> Option<&mut Keys> {
+    ) -> Option<&mut Derived> {
         let given = self.given.as_ref()?;
         let derive = || {
             let secret = given.record(number, direction);
             let author = secrets.hop.author(number, direction, &secrets.th2);
-            Keys {
+            Derived {
                 open: Cipher::new(secret.clone(), secrets.aes),
                 seal: Cipher::new(secret, secrets.aes),
                 writer: given.writer(number, direction).as_ref().map(TagKey::new),
                 author: author.filter(|_| given.write.is_some()).as_ref().map(TagKey::new),
             }
         };
-        Some(self.keys.get_or_insert_with(derive))
+        Some(self.derived.get_or_insert_with(derive))
     }
 }
 

@@ -1,9 +1,8 @@
 //! What a middlebox seals itself: records in the place of others, and answers of its own.
 
-use super::{Exchange, Flow};
+use super::Flow;
 use crate::ContextError;
 use crate::audit::Kind;
-use crate::counter::MAX_INSERTED;
 use crate::inspector::AnswerPart;
 use crate::record::{self, Head, Position, SealKeys};
 use crate::schedule::Direction;
@@ -12,20 +11,21 @@ use crate::schedule::Direction;
 const PIECE: usize = 16;
 
 impl Flow {
-    /// Seals `data` in the place of a record. What outgrows it goes before it, in records without a slot, so that END and MARK stay where
-    /// they are.
+    /// Seals `data` in the place of a record. What outgrows it goes before it, in records without a
+    /// slot, so that END and MARK stay where they are.
     pub(super) fn put(
         &mut self,
         head: Head,
         data: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), ContextError> {
-        let context = &mut self.contexts[usize::from(head.context)];
+        let all_slots = self.contexts.slots;
+        let context = &mut self.contexts[head.context];
         let what = "write a record";
         let denied = ContextError::NoRight { hop: self.number, context: head.context, what };
         let layout = context.layout;
         let slots = context.slots;
-        let keys = context.keys(&self.secrets, head.context, self.direction);
+        let keys = context.keys.derive(&self.secrets, head.context, self.direction);
         let Some(keys) = keys else { return Err(denied) };
         if keys.author.is_none() {
             return Err(denied);
@@ -39,11 +39,8 @@ impl Flow {
         let mut noted = Vec::new();
         let all = before.iter().map(|piece| (inserted, *piece)).chain([(own, last)]);
         for (head, piece) in all {
-            self.inserted += u32::from(!head.slot);
-            if self.inserted > MAX_INSERTED {
-                return Err(ContextError::Flood("inserted records"));
-            }
-            let place = Position { n: slots, g: self.slots, q: self.own };
+            let q = self.own.take(head.slot)?;
+            let place = Position { n: slots, g: all_slots, q };
             let seal = SealKeys {
                 cipher: &mut keys.seal,
                 writer: keys.writer.as_ref(),
@@ -51,8 +48,7 @@ impl Flow {
             };
             let written = record::seal(seal, (head, place, layout), piece, out)?;
             let tags = &out[written.tags];
-            self.digests.1.add(head.context, &written.meta[..5], self.own, tags);
-            self.own += 1;
+            self.audits.left.add(head.context, &written.meta[..5], q, tags);
             noted.push((head, written.meta, written.hash, piece.len()));
         }
         for (head, meta, hash, length) in noted {
@@ -63,19 +59,20 @@ impl Flow {
         Ok(())
     }
 
-    /// Sends a part of an own answer to the lowest request without one. Whatever comes from behind is behind it, too.
+    /// Sends a part of an own answer to the lowest request without one. Whatever comes from behind
+    /// is behind it, too.
     pub(crate) fn answer(
         &mut self,
         part: &AnswerPart,
         out: &mut Vec<u8>,
     ) -> Result<(), ContextError> {
-        let layout = self.contexts.get(usize::from(part.context)).map(|context| context.layout);
+        let layout = self.contexts.get(part.context).map(|context| context.layout);
         let layout = layout.ok_or(ContextError::State("there is no such context"))?;
         let mut pieces = part.data.chunks(layout.capacity()).peekable();
         if part.last && pieces.peek().is_none() {
             return Err(ContextError::State("an answer whose last part is empty"));
         }
-        let mut since_mark = self.answering.unwrap_or(0);
+        let mut since_mark = self.exchanges.answering.unwrap_or(0);
         while let Some(piece) = pieces.next() {
             let last = part.last && pieces.peek().is_none();
             since_mark += 1;
@@ -89,11 +86,9 @@ impl Flow {
                 since_mark = 0;
             }
         }
-        self.answering = Some(since_mark);
+        self.exchanges.answering = Some(since_mark);
         if part.last {
-            self.answering = None;
-            self.exchange = Exchange::default();
-            self.answered += 1;
+            self.exchanges.end_own_answer();
         }
         Ok(())
     }

@@ -151,7 +151,8 @@ impl HopHandshake {
         Ok(())
     }
 
-    /// Opens the own CSHARE, and proves to the server that this middlebox has the keys; passes on those of later hops.
+    /// Opens the own CSHARE, and proves to the server that this middlebox has the keys; passes on
+    /// those of later hops.
     fn receive_client_share(
         &mut self,
         whole: &[u8],

@@ -88,7 +88,8 @@ impl HopHandshake {
         let bind = Bind::take(body, path.hops.len())?;
         let flight = std::mem::take(&mut self.flight).finish();
         let th1 = messages::th1(&self.l_n, &flight);
-        // A resumption that the server did not join is fatal, and so is one that this middlebox did not.
+        // A resumption that the server did not join is fatal, and so is one that this middlebox did
+        // not.
         let y = if key.is_some() { None } else { resume.as_ref().and_then(|kept| kept.y.as_ref()) };
         if matches!(bind.proof, BindProof::Tagged { .. }) && y.is_none() {
             return Err(ContextError::forged("a SBIND without a signature"));
@@ -143,7 +144,8 @@ impl HopHandshake {
         u8::try_from(starts.len()).map_err(|_| WHAT)
     }
 
-    /// After READY of hop `next` + 1: appends the own one if it is this middlebox's turn, and keeps what a later session needs.
+    /// After READY of hop `next` + 1: appends the own one if it is this middlebox's turn, and keeps
+    /// what a later session needs.
     fn ready_in_turn(
         &mut self,
         next: u8,
@@ -174,8 +176,8 @@ impl HopHandshake {
     }
 }
 
-/// The cipher suite in a ServerHello (RFC 8446 section 4.1.3): header 4, version 2, random 32, session id 1 + n, suite 2. TH1 covers it, so
-/// SBIND authenticates it.
+/// The cipher suite in a ServerHello (RFC 8446 section 4.1.3): header 4, version 2, random 32,
+/// session id 1 + n, suite 2. TH1 covers it, so SBIND authenticates it.
 fn chosen_suite(message: &[u8]) -> Option<u16> {
     const SERVER_HELLO: u8 = 2;
     let rest = message.get(38..).filter(|_| message[0] == SERVER_HELLO)?;

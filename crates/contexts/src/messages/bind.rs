@@ -83,7 +83,8 @@ impl Bind {
         }
     }
 
-    /// Verifies the proof for the client (`hop` 0, with E) or a middlebox (with y, if it is resumed).
+    /// Verifies the proof for the client (`hop` 0, with E) or a middlebox (with y, if it is
+    /// resumed).
     pub(crate) fn verify(
         &self,
         path: &Path,

@@ -143,7 +143,8 @@ fn hello_tag(key: &Secret, hop: u8, before: &Digest, nonce: &[u8; 32]) -> Tag {
     key.derive(derive::HELLO, &[]).tag(&[before, &[hop, 2], nonce])
 }
 
-/// Calls `each` with every hop, its MBHELLO in `body`, and the transcript before it; `transcript` becomes L_n.
+/// Calls `each` with every hop, its MBHELLO in `body`, and the transcript before it; `transcript`
+/// becomes L_n.
 pub(crate) fn each_hello(
     body: &[u8],
     path: &Path,

@@ -18,7 +18,8 @@ impl Path {
     /// The whole frame.
     ///
     /// # Errors
-    /// [`ContextError::Malformed`] if it breaks a rule of the protocol: [`Self::decode`] has the list.
+    /// [`ContextError::Malformed`] if it breaks a rule of the protocol: [`Self::decode`] has the
+    /// list.
     pub fn encode(&self) -> Result<Vec<u8>, ContextError> {
         let mut body = vec![VERSION, self.kem as u8];
         put_party(&mut body, &self.server.identity, None, &self.server.address)?;
@@ -47,9 +48,9 @@ impl Path {
     /// Decodes a whole frame.
     ///
     /// # Errors
-    /// [`ContextError::Malformed`] for another form or version, no middlebox or more than [`MAX_MIDDLEBOXES`], no context or more than
-    /// [`MAX_CONTEXTS`], a key twice or one that no honest party has, an address that is none, a purpose of 1 to 4 twice, or an
-    /// unknown right.
+    /// [`ContextError::Malformed`] for another form or version, no middlebox or more than
+    /// [`MAX_MIDDLEBOXES`], no context or more than [`MAX_CONTEXTS`], a key twice or one that no
+    /// honest party has, an address that is none, a purpose of 1 to 4 twice, or an unknown right.
     pub fn decode(frame: &[u8]) -> Result<Self, ContextError> {
         if frame.len() > MAX_PATH || frame.first() != Some(&frame::PATH) {
             return Err(INVALID);

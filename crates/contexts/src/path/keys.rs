@@ -2,8 +2,9 @@
 
 use levada_core::Identity;
 
-/// Whether an honest party can have this key: a canonical encoding (RFC 8032 section 5.1.3), and not one of the eight points of small
-/// order, under which a signature can verify that no secret key made.
+/// Whether an honest party can have this key: a canonical encoding (RFC 8032 section 5.1.3), and
+/// not one of the eight points of small order, under which a signature can verify that no secret
+/// key made.
 pub(super) fn is_usable(identity: &Identity) -> bool {
     const ORDER_8: [[u8; 32]; 2] = [
         [

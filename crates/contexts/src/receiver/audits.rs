@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 
 use levada_core::Digest;
 
-use super::shape::Shape;
-use super::{NO_SECRET, Received, Receiver, Request, TWO_ANSWERS};
+use super::exchange::{Exchange, TWO_ANSWERS};
+use super::{NO_SECRET, Received, Receiver, Request};
 use crate::ContextError;
 use crate::audit::{self, Audit, Counters, Kind, Next};
 use crate::path::{Context, Purpose, Right};
 use crate::schedule::Direction;
 
 impl Receiver {
-    /// Takes the body of an AUDIT. After the last one, what it covers is appended to `out`. Returns a request that has ended.
+    /// Takes the body of an AUDIT. After the last one, what it covers is appended to `out`. Returns
+    /// a request that has ended.
     pub(crate) fn receive_audit(
         &mut self,
         body: &[u8],
@@ -30,8 +31,8 @@ impl Receiver {
             return Err(ContextError::Unexpected("an audit of another party or kind"));
         }
         let party = &mut self.parties[usize::from(hop)];
-        let exchange = if kind.is_own() { self.answered } else { self.exchanges };
-        let counters = Counters { audits: party.audits, slots: self.slots, exchange };
+        let exchange = self.exchanges.counter(kind);
+        let counters = Counters { audits: party.audits, slots: self.contexts.slots, exchange };
         if party.audit.is_none() {
             party.audit = self.keys.audit(hop, self.direction);
         }
@@ -59,29 +60,27 @@ impl Receiver {
             return self.end_exchange(out);
         }
         // Whether a request was emptied is known when it has a byte, or at its end.
-        let pending_emptied =
-            self.exchange_bytes == 0 && self.contexts[1..].iter().any(|one| one.begun);
+        let pending_emptied = self.exchange.bytes == 0 && self.contexts.is_begun();
         if self.direction == Direction::ToServer && pending_emptied {
-            self.hand_up_control(out);
+            self.waiting.hand_up_control(out);
             return Ok(None);
         }
-        if self.answered_by_others.front() == Some(&self.exchanges) && self.exchange_bytes > 0 {
+        if self.exchanges.next_is_answered() && self.exchange.bytes > 0 {
             return Err(TWO_ANSWERS);
         }
-        self.waiting_bytes = 0;
-        out.append(&mut self.waiting);
+        self.waiting.hand_up(out);
         Ok(None)
     }
 
-    /// The answer of a middlebox, or a part of it: the author must be allowed to write everything that an answer consists of, and nothing of another
-    /// party behind it may be in it.
+    /// The answer of a middlebox, or a part of it: the author must be allowed to write everything
+    /// that an answer consists of, and nothing of another party behind it may be in it.
     fn end_own(
         &mut self,
         kind: Kind,
         author: u8,
         out: &mut VecDeque<Received>,
     ) -> Result<(), ContextError> {
-        if self.has_slot || self.author.is_some_and(|begun| begun != author) {
+        if !self.exchange.may_be_of(author) {
             return Err(ContextError::Unexpected("an answer of a middlebox within another one"));
         }
         let heads = [Purpose::RequestHead, Purpose::ResponseHead];
@@ -97,23 +96,17 @@ impl Receiver {
             let what = "answer a request";
             return Err(ContextError::NoRight { hop: author, context: 1, what });
         }
-        let foreign = |received: &Received| matches!(received, Received::Data { origin, .. } if *origin == 0 || *origin > author);
-        if self.waiting.iter().any(foreign) {
+        if self.waiting.has_foreign(author) {
             return Err(ContextError::Unexpected("an answer of a middlebox among other records"));
         }
         // What stands in context 0 waits for an audit of the endpoint.
-        let (data, control) = self.take_waiting();
-        out.extend(data);
-        self.waiting = control;
-        self.waiting_bytes = 0;
-        self.author = Some(author);
+        self.waiting.hand_up_data(out);
+        self.exchange.author = Some(author);
         if kind == Kind::OwnPart {
             return Ok(());
         }
         self.end_messages();
-        (self.exchange_bytes, self.replaced_head) = (0, false);
-        self.answered_by_others.push_back(self.answered);
-        self.answered += 1;
+        self.exchanges.end_own_answer();
         out.push_back(Received::Exchange { by: author });
         Ok(())
     }
@@ -122,77 +115,44 @@ impl Receiver {
         &mut self,
         out: &mut VecDeque<Received>,
     ) -> Result<Option<Request>, ContextError> {
-        let contexts = &self.contexts[1..];
-        if contexts.iter().any(|context| context.begun && !context.ended) {
+        let mut messages = self.contexts.of_messages().iter();
+        if messages.any(|context| context.begun && !context.ended) {
             return Err(ContextError::Truncated("an exchange with a message that has no end"));
         }
-        if !contexts.iter().any(|context| context.begun) {
+        if !self.contexts.is_begun() {
             return Err(ContextError::Malformed("an exchange without a record"));
         }
-        let shape = self.shape;
-        self.end_messages();
-        let number = self.exchanges;
-        self.exchanges += 1;
-        let empty = std::mem::take(&mut self.exchange_bytes) == 0;
-        let replaced = std::mem::take(&mut self.replaced_head);
+        let exchange = self.end_messages();
+        let empty = exchange.bytes == 0;
         // A request that was emptied on the way has as many records as before.
-        let emptied = empty && replaced && self.direction == Direction::ToServer;
-        if empty && !emptied && !shape.is_empty_exchange(self.head) {
+        let emptied = exchange.is_emptied() && self.direction == Direction::ToServer;
+        if empty && !emptied && !exchange.shape.is_empty_exchange(self.head) {
             return Err(ContextError::Malformed("an exchange without bytes, in another form"));
         }
         if self.direction == Direction::ToServer {
+            self.exchanges.end_request();
             let none = vec![Digest::default(); self.requests.len()];
             let digests = std::mem::replace(&mut self.requests, none);
             self.hand_up(!emptied, out);
             return Ok(Some(Request { digests, emptied }));
         }
-        let replaced = self.answered_by_others.front() == Some(&number);
-        match (replaced, empty) {
-            (true, false) => Err(TWO_ANSWERS),
-            (false, true) => Err(ContextError::Truncated("a request that was emptied on the way")),
-            (true, true) => {
-                self.answered_by_others.pop_front();
-                self.hand_up(false, out);
-                Ok(None)
-            }
-            (false, false) => {
-                self.answered += 1;
-                self.hand_up(true, out);
-                Ok(None)
-            }
-        }
+        let wanted = self.exchanges.end_answer(empty)?;
+        self.hand_up(wanted, out);
+        Ok(None)
     }
 
     fn hand_up(&mut self, wanted: bool, out: &mut VecDeque<Received>) {
-        self.waiting_bytes = 0;
         if wanted {
-            out.append(&mut self.waiting);
+            self.waiting.hand_up(out);
             out.push_back(Received::Exchange { by: 0 });
         } else {
-            self.hand_up_control(out);
-            self.waiting.clear();
+            self.waiting.discard_data(out);
         }
     }
 
-    /// Hands up what stands in context 0, and keeps the data that waits.
-    fn hand_up_control(&mut self, out: &mut VecDeque<Received>) {
-        let (data, control) = self.take_waiting();
-        out.extend(control);
-        self.waiting = data;
-    }
-
-    /// Takes what waits: the data, and what stands in context 0.
-    fn take_waiting(&mut self) -> (VecDeque<Received>, VecDeque<Received>) {
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        waiting.partition(|one| matches!(one, Received::Data { .. }))
-    }
-
-    fn end_messages(&mut self) {
-        self.has_slot = false;
-        self.author = None;
-        self.shape = Shape::None;
-        for context in &mut self.contexts {
-            (context.begun, context.ended) = (false, false);
-        }
+    /// Ends the messages of the current exchange. Returns what has arrived of it.
+    fn end_messages(&mut self) -> Exchange {
+        self.contexts.end_messages();
+        std::mem::take(&mut self.exchange)
     }
 }

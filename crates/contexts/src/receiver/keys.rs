@@ -29,7 +29,8 @@ impl Keys {
         }
     }
 
-    /// How many parties have keys here: the endpoint, and the middleboxes that have written something.
+    /// How many parties have keys here: the endpoint, and the middleboxes that have written
+    /// something.
     pub(super) fn sets(&self) -> usize {
         1 + self.authors.iter().flatten().count()
     }

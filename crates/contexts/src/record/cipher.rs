@@ -17,8 +17,8 @@ const MAX_PER_EPOCH: u64 = 1 << 23;
 /// Header 5 ‖ n 8 ‖ g 8 ‖ q 8: the additional data of the cipher.
 pub(crate) type Meta = [u8; HEADER + 24];
 
-/// The cipher of one context in one direction. Its keys change every 2^20 slots of the context, for all parties at the same
-/// record, without a message; each origin has its own.
+/// The cipher of one context in one direction. Its keys change every 2^20 slots of the context, for
+/// all parties at the same record, without a message; each origin has its own.
 pub(crate) struct Cipher {
     secret: Secret,
     epoch: u64,
@@ -94,7 +94,8 @@ impl Cipher {
         Ok(bytes)
     }
 
-    /// The plaintext; None if the record was made under another key or for another place, or changed.
+    /// The plaintext; None if the record was made under another key or for another place, or
+    /// changed.
     pub(super) fn open<'a>(
         &mut self,
         n: u64,
@@ -113,8 +114,8 @@ impl Cipher {
 }
 
 impl OriginKey {
-    /// IV ⊕ counter. An endpoint's counter is the slot; a middlebox's counts its own records and only grows. Each has
-    /// a key of its own, so no nonce repeats.
+    /// IV ⊕ counter. An endpoint's counter is the slot; a middlebox's counts its own records and
+    /// only grows. Each has a key of its own, so no nonce repeats.
     fn nonce(&self, counter: u64) -> Nonce {
         let mut nonce = *self.iv;
         for (byte, number) in nonce[4..].iter_mut().zip(counter.to_be_bytes()) {

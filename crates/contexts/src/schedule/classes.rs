@@ -45,8 +45,8 @@ impl Classes {
         (0u8..).zip(rights).filter(|(_, right)| *right > Right::None)
     }
 
-    /// The keys of a hop's contexts from the halves it got; None for those where it has no rights, and if the halves are
-    /// of another number.
+    /// The keys of a hop's contexts from the halves it got; None for those where it has no rights,
+    /// and if the halves are of another number.
     pub(crate) fn keys_of_hop(
         &self,
         hop: u8,

@@ -15,7 +15,8 @@ pub(crate) struct HopSecrets {
 }
 
 impl HopSecrets {
-    /// b_i: what the middlebox proves itself with to the receiving endpoint. None if z is needed and not here.
+    /// b_i: what the middlebox proves itself with to the receiving endpoint. None if z is needed
+    /// and not here.
     pub(crate) fn b(&self, direction: Direction, th2: &Digest) -> Option<Secret> {
         match direction {
             Direction::ToServer => Some(self.z.as_ref()?.derive(derive::TO_SERVER, &[th2])),

@@ -21,8 +21,8 @@ impl Secret {
         Self(bytes)
     }
 
-    /// X(self, label, context): HKDF-Expand (RFC 5869 section 2.3) to at most one block, with the info
-    /// length 2 ‖ `levada/1 ` ‖ label ‖ 00 ‖ context.
+    /// X(self, label, context): HKDF-Expand (RFC 5869 section 2.3) to at most one block, with the
+    /// info length 2 ‖ `levada/1 ` ‖ label ‖ 00 ‖ context.
     fn expand(&self, length: u16, label: &str, context: &[&[u8]]) -> Zeroizing<Digest> {
         let [high, low] = length.to_be_bytes();
         let head = [high, low];

@@ -99,8 +99,8 @@ impl First {
         self.keys.len() == self.path.hops.len() && self.hellos.len() == self.keys.len()
     }
 
-    /// Verifies every MBHELLO; `kept` is what was kept beside the TLS session that is resumed. The transcript becomes L_n. Returns y of
-    /// each resumed hop.
+    /// Verifies every MBHELLO; `kept` is what was kept beside the TLS session that is resumed. The
+    /// transcript becomes L_n. Returns y of each resumed hop.
     pub(super) fn verify(
         &mut self,
         kept: &[(Identity, ResumeId, Secret)],

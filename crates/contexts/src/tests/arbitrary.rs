@@ -66,7 +66,8 @@ impl Change {
     }
 }
 
-/// The bytes of a frame that its receiver on this link does not check: what proves something to others, or to a cache.
+/// The bytes of a frame that its receiver on this link does not check: what proves something to
+/// others, or to a cache.
 fn is_for_others(frame: &[u8], byte: usize, direction: Direction) -> bool {
     let to_client = direction == Direction::ToClient;
     match frame[0] {
@@ -89,7 +90,8 @@ fn an_altered_frame_ends_a_session_or_changes_nothing() {
         let mut count = 0;
         let harmless = Rc::new(Cell::new(true));
         let reached = harmless.clone();
-        // The frames are borrowed for the time of this session only, so a copy of the change is applied.
+        // The frames are borrowed for the time of this session only, so a copy of the change is
+        // applied.
         let (change, shown) = (change.clone(), change.clone());
         chain.attack(at, move |frames| {
             let mut all = Vec::new();

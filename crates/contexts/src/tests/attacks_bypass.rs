@@ -16,7 +16,8 @@ fn open(right: Right) -> Chain {
     chain
 }
 
-/// What the middlebox gets of the frames on its link from the client, and what the server gets of these and of what the middlebox sends.
+/// What the middlebox gets of the frames on its link from the client, and what the server gets of
+/// these and of what the middlebox sends.
 fn around(
     chain: &mut Chain,
     mut give: impl FnMut(&Frames) -> Frames + 'static,
@@ -95,7 +96,8 @@ fn an_audit_of_another_exchange_does_not_stand_for_the_one_that_went_around() {
     }
 }
 
-/// A middlebox without rights accepts any bytes in a record's place, and so makes an audit over them.
+/// A middlebox without rights accepts any bytes in a record's place, and so makes an audit over
+/// them.
 #[test]
 fn the_audit_of_a_middlebox_without_rights_is_over_what_it_passed_on() {
     let mut chain = open(No);

@@ -34,7 +34,8 @@ fn own_answer(chain: &mut Chain, data: &[u8]) {
     chain.inject(0, ToClient, &out);
 }
 
-/// A client and the link behind the cache work together: they have every key of the endpoints but that of endorsements.
+/// A client and the link behind the cache work together: they have every key of the endpoints but
+/// that of endorsements.
 #[test]
 fn an_answer_that_the_client_forged_is_not_stored() {
     for endorsed in [false, true] {
@@ -113,7 +114,8 @@ fn answers_that_were_swapped_on_the_way_are_an_error() {
     }
 }
 
-/// R1: a cache that empties a request before the start must not answer it, and the server does not answer for a session that it has refused.
+/// R1: a cache that empties a request before the start must not answer it, and the server does not
+/// answer for a session that it has refused.
 #[test]
 fn a_request_from_before_the_start_is_not_answered_by_a_cache() {
     for started in [true, false] {
@@ -278,7 +280,8 @@ fn a_middlebox_may_change_the_answer_of_a_cache_behind_it() {
     assert_eq!(events.last(), Some(&PathEvent::Received(Received::Exchange { by: 3 })));
 }
 
-/// The answers of a cache come before the server's empty ones, for which every middlebox keeps the request.
+/// The answers of a cache come before the server's empty ones, for which every middlebox keeps the
+/// request.
 #[test]
 fn a_cache_is_at_most_64_requests_ahead_of_the_server() {
     let parties = parties(&[Write]);

@@ -1,4 +1,5 @@
-//! Floods of first flights: cheap checks come before public-key operations, and honest sessions go on.
+//! Floods of first flights: cheap checks come before public-key operations, and honest sessions go
+//! on.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ fn parties(hops: usize) -> Parties {
     Parties::new(&[&vec![Read; hops]])
 }
 
-/// PATH and ClientHello of a client, and what an attacker adds in place of the middleboxes: signed with a key that no path names.
+/// PATH and ClientHello of a client, and what an attacker adds in place of the middleboxes: signed
+/// with a key that no path names.
 fn forged_flight(parties: &Parties) -> Vec<Vec<u8>> {
     let mut first = Vec::new();
     Chain::new(parties).client.transmit(&mut first);
@@ -36,7 +38,8 @@ fn forged_flight(parties: &Parties) -> Vec<Vec<u8>> {
     flight
 }
 
-/// What a server says to a flight, how many public-key operations that takes, and whether it sends more than an ALERT.
+/// What a server says to a flight, how many public-key operations that takes, and whether it sends
+/// more than an ALERT.
 fn at_server(parties: &Parties, flight: &[Vec<u8>]) -> (Result<(), ContextError>, usize, bool) {
     take_operations();
     let now = Instant::now();

@@ -1,4 +1,5 @@
-//! The identity key of a middlebox leaks after a session: with all that went over both links, it opens nothing.
+//! The identity key of a middlebox leaks after a session: with all that went over both links, it
+//! opens nothing.
 
 use std::sync::{Arc, Mutex};
 
@@ -65,7 +66,8 @@ impl Recording {
         self.record(&keys[0].as_ref()?.read)
     }
 
-    /// Opens the first record of context 1 under R. It has the second slot of all, behind the operation.
+    /// Opens the first record of context 1 under R. It has the second slot of all, behind the
+    /// operation.
     fn record(&self, read: &Secret) -> Option<Vec<u8>> {
         let records = self.links[0][0].iter().filter(|one| one[0] == frame::RECORD);
         let mut whole = records.clone().find(|one| one[1] == 1).unwrap().clone();
@@ -78,8 +80,8 @@ impl Recording {
     }
 }
 
-/// A whole session with one middlebox: what went over both links, and what a memory dump of the middlebox would have shown in the
-/// middle of its handshake, computed then.
+/// A whole session with one middlebox: what went over both links, and what a memory dump of the
+/// middlebox would have shown in the middle of its handshake, computed then.
 fn session(parties: &Parties) -> (Recording, Option<Share>) {
     let pass: Behaviour = Box::new(|_| Action::Pass);
     let mut chain = Chain::with(parties, vec![pass]);
@@ -111,7 +113,8 @@ fn session(parties: &Parties) -> (Recording, Option<Share>) {
     (recording(), opened)
 }
 
-/// All secrets of 32 bytes that an attacker may try: the identity key in each form, alone and with what was public.
+/// All secrets of 32 bytes that an attacker may try: the identity key in each form, alone and with
+/// what was public.
 fn guesses(key: &SecretKey, recording: &Recording) -> Vec<Secret> {
     let seed: Digest = **key.seed();
     let expanded = digest(&SHA512, &seed);

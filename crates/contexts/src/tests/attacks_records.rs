@@ -8,7 +8,8 @@ use crate::audit::{Counters, Kind};
 use crate::record::{Head, Position};
 use crate::{Action, ContextError, Direction, Piece, Right, frame};
 
-/// Contexts: 1 with a reader and a writer, 2 with a writer and a reader, 3 with two writers, 4 with readers only, 5 with a reader in front.
+/// Contexts: 1 with a reader and a writer, 2 with a writer and a reader, 3 with two writers, 4 with
+/// readers only, 5 with a reader in front.
 const RIGHTS: [&[Right]; 5] =
     [&[Read, Write], &[Write, Read], &[Write, Write], &[Read, Read], &[Read, No]];
 
@@ -47,7 +48,8 @@ fn send(chain: &mut Chain, direction: Direction, context: u8) -> (usize, Context
     error
 }
 
-/// The place of the first record of a context after [`open`]: the operation was one record of the client.
+/// The place of the first record of a context after [`open`]: the operation was one record of the
+/// client.
 fn first(direction: Direction) -> Position {
     Position { n: 0, g: u64::from(direction == ToServer), q: 0 }
 }
@@ -129,7 +131,8 @@ fn a_middlebox_has_keys_only_for_what_it_was_granted() {
     }
 }
 
-/// Box 1 may write in context 2 only; it drops a record of context 4, and seals one of context 2 in its slot.
+/// Box 1 may write in context 2 only; it drops a record of context 4, and seals one of context 2 in
+/// its slot.
 #[test]
 fn a_slot_of_another_context_cannot_be_consumed() {
     for listed in [false, true] {

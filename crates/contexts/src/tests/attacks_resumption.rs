@@ -113,7 +113,8 @@ fn a_client_cannot_play_a_resumed_middlebox_to_the_server() {
     assert_eq!(chain.run(), Err((3, forged_by("a MBHELLO", 1))));
 }
 
-/// The tag for the client is made with what only the client and the middlebox keep of the earlier session.
+/// The tag for the client is made with what only the client and the middlebox keep of the earlier
+/// session.
 #[test]
 fn a_client_accepts_no_resumed_middlebox_without_its_tag() {
     let parties = parties();

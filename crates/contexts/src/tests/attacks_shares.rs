@@ -77,7 +77,8 @@ fn other_secrets_in_a_share_end_the_handshake() {
     assert_eq!(chain.run(), Err((3, forged_by("a READY", 1))));
 }
 
-/// Points of small order, canonical and not: X25519 gives all zeros with each (RFC 7748 section 6.1).
+/// Points of small order, canonical and not: X25519 gives all zeros with each (RFC 7748 section
+/// 6.1).
 fn small_order() -> Vec<[u8; 32]> {
     let bytes = |first: u8, middle: u8, last: u8| {
         let mut point = [middle; 32];
@@ -105,7 +106,8 @@ fn small_order() -> Vec<[u8; 32]> {
     ]
 }
 
-/// Middlebox 1 signs a one-time key of small order itself. The other middlebox is honest, so the error must name the first.
+/// Middlebox 1 signs a one-time key of small order itself. The other middlebox is honest, so the
+/// error must name the first.
 #[test]
 fn a_server_refuses_a_signed_key_of_small_order_and_names_its_middlebox() {
     for kem in KEMS {
@@ -205,7 +207,8 @@ fn a_middlebox_refuses_an_encapsulation_of_small_order_under_a_valid_sbind() {
 /// What X25519 gives with a point of small order.
 const ZERO: [u8; 32] = [0; 32];
 
-/// SSHARE_1 as HPKE makes it (RFC 9180 sections 4.1 and 5.1) from the output of X25519 and both public keys.
+/// SSHARE_1 as HPKE makes it (RFC 9180 sections 4.1 and 5.1) from the output of X25519 and both
+/// public keys.
 fn sealed_with(dh: &[u8; 32], output: &[u8], public: &[u8], message: &[u8]) -> Vec<u8> {
     let extract = |suite: &[u8], salt: &[u8], name: &str, secret: &[u8]| {
         hmac_sha256(salt, &[b"HPKE-v1", suite, name.as_bytes(), secret])
@@ -233,7 +236,8 @@ fn sealed_with(dh: &[u8; 32], output: &[u8], public: &[u8], message: &[u8]) -> V
     [&header[..], &[1], output, &sealed].concat()
 }
 
-/// With such a point the secret does not depend on the private key, so an attacker could seal for any middlebox.
+/// With such a point the secret does not depend on the private key, so an attacker could seal for
+/// any middlebox.
 #[test]
 fn a_share_that_is_sealed_with_a_point_of_small_order_does_not_open() {
     let key = OneTimeKey::generate(Kem::X25519).unwrap();

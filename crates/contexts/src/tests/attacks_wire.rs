@@ -54,7 +54,8 @@ fn attacked(
 
 type Attack = fn(&mut Frames);
 
-/// On link 0 a middlebox without rights is next, which finds nothing that the server does not find too, but some things before it.
+/// On link 0 a middlebox without rights is next, which finds nothing that the server does not find
+/// too, but some things before it.
 #[test]
 fn a_record_cannot_be_dropped_reordered_doubled_moved_or_altered() {
     let after_end = || (1, unexpected("a record after the end of its message"));

@@ -149,7 +149,8 @@ fn an_endorsed_answer_is_stored_and_given_again_without_the_server() {
     }
 }
 
-/// A client that does not read keeps a middlebox from making more of its answer; what comes from behind waits, and nothing is lost.
+/// A client that does not read keeps a middlebox from making more of its answer; what comes from
+/// behind waits, and nothing is lost.
 #[test]
 fn a_long_answer_is_made_as_the_client_takes_it() {
     let parties = parties(&[Write]);
@@ -267,8 +268,8 @@ fn a_request_that_is_emptied_and_not_answered_is_an_error_of_the_client() {
     assert_eq!(party, 1, "{error}");
 }
 
-/// A middlebox cannot verify the audits of others. It passes them on only if all of them are of one kind, so that no party on the path ends an
-/// exchange for it before the server does.
+/// A middlebox cannot verify the audits of others. It passes them on only if all of them are of one
+/// kind, so that no party on the path ends an exchange for it before the server does.
 #[test]
 fn an_audit_of_another_kind_does_not_make_half_an_answer_endorsed() {
     let parties = parties(&[Write, Write]);

@@ -1,4 +1,5 @@
-//! A client, middleboxes and a server that are joined in memory, with a place on each link where a test can attack.
+//! A client, middleboxes and a server that are joined in memory, with a place on each link where a
+//! test can attack.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -125,7 +126,8 @@ impl Chain {
         }
     }
 
-    /// Moves bytes until nothing moves, or until a party fails; its number is 0 for the client, then the middleboxes, then the server.
+    /// Moves bytes until nothing moves, or until a party fails; its number is 0 for the client,
+    /// then the middleboxes, then the server.
     pub(crate) fn run(&mut self) -> Result<(), (usize, ContextError)> {
         loop {
             let mut moved = false;
@@ -243,8 +245,8 @@ impl Chain {
         });
     }
 
-    /// Everything that a session does: the handshake, a start, an exchange with a message in every context, and the close. Returns the first error
-    /// and the party that found it.
+    /// Everything that a session does: the handshake, a start, an exchange with a message in every
+    /// context, and the close. Returns the first error and the party that found it.
     pub(crate) fn whole_session(&mut self) -> Result<(), (usize, ContextError)> {
         let server = self.relays.len() + 1;
         self.run()?;

@@ -1,4 +1,5 @@
-//! A malicious middlebox: it has the keys that both endpoints gave it, and does not keep to the protocol.
+//! A malicious middlebox: it has the keys that both endpoints gave it, and does not keep to the
+//! protocol.
 
 use levada_core::Digest;
 
@@ -51,7 +52,8 @@ impl Insider {
         whole[data].to_vec()
     }
 
-    /// A record with any head. Tags whose keys this middlebox does not have are wrong; the third one is its own.
+    /// A record with any head. Tags whose keys this middlebox does not have are wrong; the third
+    /// one is its own.
     pub(crate) fn seal(
         &self,
         direction: Direction,
@@ -71,7 +73,8 @@ impl Insider {
         out
     }
 
-    /// An audit of this middlebox over records that arrived and left, each list with the records' q.
+    /// An audit of this middlebox over records that arrived and left, each list with the records'
+    /// q.
     pub(crate) fn audit(
         &self,
         direction: Direction,

@@ -247,7 +247,8 @@ fn a_middlebox_sends_no_ping_between_a_mark_and_its_audit() {
         counted.set(counted.get() + 1);
         vec![ping]
     });
-    // Middlebox 1 owes its other neighbour an answer, and has heard nothing of it. The client is not asked: it cannot answer now.
+    // Middlebox 1 owes its other neighbour an answer, and has heard nothing of it. The client is
+    // not asked: it cannot answer now.
     chain.relays[0].set_reading(ToServer, false, chain.now);
     chain.now += 15 * SECOND;
     chain.relays[1].handle_timeout(chain.now).unwrap();

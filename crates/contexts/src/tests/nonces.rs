@@ -69,7 +69,8 @@ fn rewritten_grown_and_resumed_sessions_repeat_no_nonce() {
         assert_eq!(chain.relays[0].is_resumed(), Some(resumed));
     }
     let sealed = take_sealed();
-    // The endpoints alone seal 120 records in each of 4 contexts and both directions of 2 sessions, in 8 epochs.
+    // The endpoints alone seal 120 records in each of 4 contexts and both directions of 2 sessions,
+    // in 8 epochs.
     assert!(sealed.len() > 120 * 4 * 2 * 2 + 500, "{}", sealed.len());
     let keys = keys_without_a_repeated_nonce(sealed);
     assert!(keys > 8 * 4 * 2 * 2, "{keys}");

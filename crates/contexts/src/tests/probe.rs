@@ -1,4 +1,5 @@
-//! What the code under test reports to tests on the same thread: public-key operations and nonces, for tests that count them.
+//! What the code under test reports to tests on the same thread: public-key operations and nonces,
+//! for tests that count them.
 
 use std::cell::{Cell, RefCell};
 
@@ -7,7 +8,8 @@ thread_local! {
     static SEALED: RefCell<Vec<([u8; 32], [u8; 12])>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reports a signature, a verification, a key generation, an encapsulation, or the server's part of TLS.
+/// Reports a signature, a verification, a key generation, an encapsulation, or the server's part of
+/// TLS.
 pub(crate) fn public_key_operation() {
     OPERATIONS.set(OPERATIONS.get() + 1);
 }

@@ -11,7 +11,8 @@ use crate::Right::{self, None as No, Read, Write};
 use crate::{ContextError, MAX_CONTEXTS, MAX_MIDDLEBOXES, frame};
 use levada_channel::ClientConfig;
 
-/// A path with as many middleboxes and contexts. No two rows of rights are the same, so that there are as many classes.
+/// A path with as many middleboxes and contexts. No two rows of rights are the same, so that there
+/// are as many classes.
 fn parties(hops: usize, contexts: usize) -> Parties {
     let row = |context: usize| -> Vec<Right> {
         let right = |hop: usize| match (context >> (hop % 7)) & 1 {
@@ -74,7 +75,8 @@ fn with_path(parties: &Parties, change: fn(&mut Vec<u8>)) -> [ContextError; 2] {
     })
 }
 
-/// Where the number of middleboxes stands: after header, version, encapsulation, key, and `host.example:1`.
+/// Where the number of middleboxes stands: after header, version, encapsulation, key, and
+/// `host.example:1`.
 const COUNT: usize = 5 + 2 + 32 + 1 + 14;
 /// Bytes of a middlebox with that address.
 const HOP: usize = 32 + 16 + 1 + 14;

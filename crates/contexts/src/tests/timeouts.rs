@@ -7,7 +7,8 @@ use crate::Direction::{ToClient, ToServer};
 use crate::Right::Read;
 use crate::{Action, ContextError, Direction, Piece, Role, frame};
 
-/// The error of each party after the time of a handshake in which frames of a kind are withheld in this direction of a link.
+/// The error of each party after the time of a handshake in which frames of a kind are withheld in
+/// this direction of a link.
 fn late(held: Option<(usize, Direction, u8)>) -> Vec<Result<(), ContextError>> {
     let mut chain = Chain::new(&Parties::new(&[&[Read, Read]]));
     if let Some((link, direction, kind)) = held {
@@ -88,7 +89,8 @@ fn each_role_ends_a_handshake_that_takes_too_long_and_names_the_party_it_waited_
     );
 }
 
-/// Each middlebox has its number from PATH, so none can tell before the limit that the links are in another order.
+/// Each middlebox has its number from PATH, so none can tell before the limit that the links are in
+/// another order.
 #[test]
 fn a_path_whose_links_are_in_another_order_ends_in_time() {
     let parties = Parties::new(&[&[Read, Read]]);

@@ -1,4 +1,5 @@
-//! The test vectors of `docs/protocol.md`, "Sessions with middleboxes": what every implementation computes from fixed inputs.
+//! The test vectors of `docs/protocol.md`, "Sessions with middleboxes": what every implementation
+//! computes from fixed inputs.
 
 mod exchange;
 mod handshake;
@@ -63,7 +64,8 @@ fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(Zeroizing::new([seed; 32])).unwrap()
 }
 
-/// Two middleboxes, the second with keys of an earlier session; a context for each form of a record.
+/// Two middleboxes, the second with keys of an earlier session; a context for each form of a
+/// record.
 fn path_of(ids: [Identity; 3]) -> Path {
     let [server, hops @ ..] = ids;
     let mut path = path(server, &hops, &[&[Read, No], &[May, Read], &[No, No], &[May, Read]]);

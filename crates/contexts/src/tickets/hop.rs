@@ -30,8 +30,8 @@ impl HopTickets {
     /// The longest time that secrets are kept.
     pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 
-    /// Keeps secrets for `lifetime`, at most [`Self::MAX_LIFETIME`]; zero keeps none, so that a thief of this memory can read no
-    /// later session.
+    /// Keeps secrets for `lifetime`, at most [`Self::MAX_LIFETIME`]; zero keeps none, so that a
+    /// thief of this memory can read no later session.
     pub fn new(lifetime: Duration) -> Self {
         Self { kept: Mutex::default(), lifetime: lifetime.min(Self::MAX_LIFETIME) }
     }

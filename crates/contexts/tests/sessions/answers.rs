@@ -114,7 +114,8 @@ async fn a_middlebox_reads_little_from_the_server_while_its_own_answer_waits_for
         server.finish().unwrap();
         server
     });
-    // The client takes two thirds of the first answer slowly: whenever it has taken something, the middlebox has room for more.
+    // The client takes two thirds of the first answer slowly: whenever it has taken something, the
+    // middlebox has room for more.
     let mut taken = 0;
     while taken < PARTS * PART * 2 / 3 {
         sleep(Duration::from_secs(1)).await;

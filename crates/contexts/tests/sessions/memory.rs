@@ -1,4 +1,5 @@
-//! The memory of sessions whose peers have not proved a right. Time is virtual: it advances when every task waits.
+//! The memory of sessions whose peers have not proved a right. Time is virtual: it advances when
+//! every task waits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;

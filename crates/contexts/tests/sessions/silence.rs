@@ -1,4 +1,5 @@
-//! Neighbours that are silent, and sides that are not read. Time is virtual: it advances when every task waits.
+//! Neighbours that are silent, and sides that are not read. Time is virtual: it advances when every
+//! task waits.
 
 use std::time::Duration;
 

@@ -81,7 +81,8 @@ pub(crate) async fn connected() -> (PathSession, PathSession) {
     connected_over(links(), &Freezer::default(), true).await
 }
 
-/// As [`connected`], over the client's link and the server's; `admitted`: the middlebox carries the session.
+/// As [`connected`], over the client's link and the server's; `admitted`: the middlebox carries the
+/// session.
 pub(crate) async fn connected_over(
     links: [Ends; 2],
     freezer: &Freezer,
@@ -108,7 +109,8 @@ pub(crate) async fn connected_with(
     (client, server)
 }
 
-/// A session that the server has accepted and not started, whose memory counts against a budget, under a source.
+/// A session that the server has accepted and not started, whose memory counts against a budget,
+/// under a source.
 pub(crate) async fn bounded(budget: &Arc<Budget>, source: IpAddr) -> (PathSession, PathSession) {
     let context = Context { purpose: Purpose::Other, pad: 0, rights: vec![Right::None] };
     let middlebox = (vec![context], Box::new(Upper) as Box<dyn Inspector>);

@@ -1,5 +1,6 @@
-//! The tag of this machine, boot and network namespace, which determine the meaning of a loopback address. It is a hash, so
-//! that an address in an invitation or capability does not reveal the machine's id.
+//! The tag of this machine, boot and network namespace, which determine the meaning of a loopback
+//! address. It is a hash, so that an address in an invitation or capability does not reveal the
+//! machine's id.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,7 +19,8 @@ static KNOWN: LazyLock<Option<String>> = LazyLock::new(read);
 static UNKNOWN: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", RandomState::new().build_hasher().finish()));
 
-/// The tag of this machine, boot and network namespace; if they are unknown, a tag that is valid in this process only.
+/// The tag of this machine, boot and network namespace; if they are unknown, a tag that is valid in
+/// this process only.
 pub(super) fn tag() -> &'static str {
     KNOWN.as_deref().unwrap_or(&UNKNOWN)
 }
@@ -36,8 +38,8 @@ fn read() -> Option<String> {
     Some(of(machine.trim(), boot.trim(), network.as_os_str().as_bytes()))
 }
 
-/// SHA-256(label ‖ 00 ‖ machine id ‖ 00 ‖ boot id ‖ 00 ‖ network namespace), its first [`BYTES`] in hexadecimal. No part has
-/// a zero byte, so the encoding is unambiguous.
+/// SHA-256(label ‖ 00 ‖ machine id ‖ 00 ‖ boot id ‖ 00 ‖ network namespace), its first [`BYTES`] in
+/// hexadecimal. No part has a zero byte, so the encoding is unambiguous.
 fn of(machine: &str, boot: &str, network: &[u8]) -> String {
     let label = label::MACHINE.as_bytes();
     let digest = sha256(&[label, &[0], machine.as_bytes(), &[0], boot.as_bytes(), &[0], network]);

@@ -4,21 +4,21 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::known::MOST_ADDRESSES;
 
-/// The addresses at which `listening` can be reached, `host:port` each: the machine's own addresses replace unspecified ones,
-/// loopback is last. For the user of this machine; other machines receive [`published`].
+/// The addresses at which `listening` can be reached, `host:port` each: the machine's own addresses
+/// replace unspecified ones, loopback is last. For the user of this machine; other machines receive
+/// [`published`].
 pub fn reachable(listening: &[SocketAddr]) -> Vec<String> {
     let mut addresses = own_addresses(listening);
     keep_one_of_loopback(&mut addresses, |address| address.ip().is_loopback());
     addresses.iter().map(ToString::to_string).collect()
 }
 
-/// The addresses for other machines: `advertised`, then the machine's own, with the tag of this machine at those of loopback
-/// (see [`super`]).
+/// The addresses for other machines: `advertised`, then the machine's own, with the tag of this
+/// machine at those of loopback (see [`super`]).
 pub fn published(listening: &[SocketAddr], advertised: &[String]) -> Vec<String> {
     let mut all: Vec<(String, bool)> = Vec::new();
     let own = own_addresses(listening);
-    let own =
-        own.iter().filter_map(|one| Some((super::handed_out(one)?, one.ip().is_loopback())));
+    let own = own.iter().filter_map(|one| Some((super::handed_out(one)?, one.ip().is_loopback())));
     for (text, is_loopback) in advertised.iter().map(|text| (text.clone(), false)).chain(own) {
         if !all.iter().any(|(known, _)| *known == text) {
             all.push((text, is_loopback));
@@ -46,7 +46,8 @@ fn own_addresses(listening: &[SocketAddr]) -> Vec<SocketAddr> {
     addresses
 }
 
-/// Truncates a list to the maximum of an invitation, and keeps one loopback address for guests on this machine.
+/// Truncates a list to the maximum of an invitation, and keeps one loopback address for guests on
+/// this machine.
 fn keep_one_of_loopback<T>(addresses: &mut Vec<T>, is_loopback: impl Fn(&T) -> bool) {
     let loopback = addresses.iter().position(is_loopback);
     if let Some(first) = loopback.filter(|first| *first >= MOST_ADDRESSES) {

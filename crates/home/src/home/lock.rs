@@ -12,7 +12,8 @@ use super::HomeError;
 /// Maximum number of bytes that are read: more than a process number and the longest socket path.
 const MAX_FILE: u64 = 256;
 
-/// A home's lock, released when dropped. Its file stays, so that no process can lock a removed file.
+/// A home's lock, released when dropped. Its file stays, so that no process can lock a removed
+/// file.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -72,7 +73,8 @@ fn lock(file: &File, path: &Path) -> Result<(), HomeError> {
     }
 }
 
-/// The socket in the lock file: that of the process that holds the lock, or held it last and did not release it.
+/// The socket in the lock file: that of the process that holds the lock, or held it last and did
+/// not release it.
 pub(super) fn socket_of_owner(path: &Path) -> Option<PathBuf> {
     read(&File::open(path).ok()?)?.1
 }

@@ -1,4 +1,5 @@
-//! Files and folders that only their owner may read. A crash leaves either the old or the new content.
+//! Files and folders that only their owner may read. A crash leaves either the old or the new
+//! content.
 
 use levada_database::file;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -11,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::HomeError;
 
-/// Creates `folder` and its parents, readable by their owner only. An existing folder is not checked, because the volume of a
-/// container may belong to another user.
+/// Creates `folder` and its parents, readable by their owner only. An existing folder is not
+/// checked, because the volume of a container may belong to another user.
 pub(super) fn create_folder(folder: &Path) -> Result<(), HomeError> {
     DirBuilder::new()
         .recursive(true)
@@ -21,8 +22,8 @@ pub(super) fn create_folder(folder: &Path) -> Result<(), HomeError> {
         .map_err(HomeError::io("create the folder", folder))
 }
 
-/// As [`create_folder`], but refuses a folder that another user controls: in a shared folder such as /tmp, another user may
-/// have created it.
+/// As [`create_folder`], but refuses a folder that another user controls: in a shared folder such
+/// as /tmp, another user may have created it.
 pub(super) fn create_own_folder(path: &Path) -> Result<(), HomeError> {
     create_folder(path)?;
     let folder = fs::symlink_metadata(path).map_err(HomeError::io("examine", path))?;
@@ -64,8 +65,8 @@ fn check_owner(path: &Path, folder: &Metadata) -> Result<(), HomeError> {
     Ok(())
 }
 
-/// Writes `content` to `path` with mode 0600, durably and atomically. Without `overwrite`, an existing file is left
-/// unchanged, and the result is `false`.
+/// Writes `content` to `path` with mode 0600, durably and atomically. Without `overwrite`, an
+/// existing file is left unchanged, and the result is `false`.
 ///
 /// # Errors
 /// [`HomeError::Io`] names the file, which is unchanged.
@@ -90,8 +91,8 @@ pub(super) fn rename_over(from: &Path, to: &Path) -> Result<(), HomeError> {
     sync_folder_of(to)
 }
 
-/// Renames `from` to `to` unless that exists. NFS does not support RENAME_NOREPLACE, and FAT does not support hard links, so
-/// both are tried.
+/// Renames `from` to `to` unless that exists. NFS does not support RENAME_NOREPLACE, and FAT does
+/// not support hard links, so both are tried.
 fn rename_no_replace(from: &Path, to: &Path) -> io::Result<bool> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(true),

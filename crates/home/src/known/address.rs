@@ -1,5 +1,5 @@
-//! The successes of the addresses of a pinned key: the address of the last success is tried first, and one without a success
-//! for 30 days is dropped.
+//! The successes of the addresses of a pinned key: the address of the last success is tried first,
+//! and one without a success for 30 days is dropped.
 
 use std::time::Duration;
 
@@ -13,14 +13,15 @@ use crate::address::is_usable;
 
 /// An address without a success for this time is dropped when another address succeeds.
 const MAX_UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A repeated success at the same address is written only after this time, which saves a write for each connection.
+/// A repeated success at the same address is written only after this time, which saves a write for
+/// each connection.
 const WRITE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Maximum number of addresses of a pin, which is also that of a capability.
 pub const MOST_ADDRESSES: usize = 8;
 
 impl Known {
-    /// Stores that the key was proven at `address`, and moves that to the front of every pin of the key. Does nothing if the
-    /// key is not pinned.
+    /// Stores that the key was proven at `address`, and moves that to the front of every pin of the
+    /// key. Does nothing if the key is not pinned.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read or written.
@@ -76,7 +77,8 @@ fn store_success(
     Ok(())
 }
 
-/// The addresses of a pin, sorted by their last success, without the unused ones and those of other machines.
+/// The addresses of a pin, sorted by their last success, without the unused ones and those of other
+/// machines.
 fn in_order(
     connection: &Connection,
     pin: &Pin,

@@ -44,7 +44,8 @@ impl Known {
     }
 }
 
-/// Whether `text` has the length and prefix of an identity. A name can have both, but hardly by chance.
+/// Whether `text` has the length and prefix of an identity. A name can have both, but hardly by
+/// chance.
 fn looks_like_identity(text: &str) -> bool {
     const LENGTH: usize = 60; // `lv`, and base32 of 32 bytes and a checksum of 4
     text.len() == LENGTH && text.starts_with("lv")

@@ -68,8 +68,8 @@ impl Known {
     /// Pins `identity` under `name`. If that pin exists already, only its addresses change.
     ///
     /// # Errors
-    /// [`PinError::Conflict`] if the name is pinned to another key, [`PinError::Dead`] if the key was
-    /// rotated away.
+    /// [`PinError::Conflict`] if the name is pinned to another key, [`PinError::Dead`] if the key
+    /// was rotated away.
     pub fn pin(
         &self,
         name: &str,

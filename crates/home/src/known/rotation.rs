@@ -31,8 +31,9 @@ pub enum FollowError {
 }
 
 impl Known {
-    /// Follows a verified succession: every pin of the old key is changed to the new one, and the old key cannot be pinned
-    /// any more. Returns the number of changed pins. The operation is idempotent.
+    /// Follows a verified succession: every pin of the old key is changed to the new one, and the
+    /// old key cannot be pinned any more. Returns the number of changed pins. The operation is
+    /// idempotent.
     ///
     /// # Errors
     /// [`FollowError`] if the old key has another successor, or the new one was rotated away.
@@ -69,7 +70,8 @@ impl Known {
     /// Stores a rotation of this home's own key. The operation is idempotent.
     ///
     /// # Errors
-    /// [`FollowError`] if the old key has another successor, or the new one was a key of this home before.
+    /// [`FollowError`] if the old key has another successor, or the new one was a key of this home
+    /// before.
     pub fn add_succession(&self, succession: &Succession) -> Result<(), FollowError> {
         let old = succession.old();
         let new = succession.new_identity();
@@ -108,7 +110,8 @@ impl Known {
         })
     }
 
-    /// The rotations of this home, from its first key to `own`, that `node` has not acknowledged, oldest first.
+    /// The rotations of this home, from its first key to `own`, that `node` has not acknowledged,
+    /// oldest first.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.

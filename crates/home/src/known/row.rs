@@ -3,7 +3,8 @@
 use levada_core::{Identity, UnixTime};
 use rusqlite::Row;
 
-/// The column of a time. SQLite has no unsigned numbers: times beyond its largest number become "never".
+/// The column of a time. SQLite has no unsigned numbers: times beyond its largest number become
+/// "never".
 pub fn from_time(time: UnixTime) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }

@@ -151,7 +151,8 @@ impl Simulation {
         ((mixed ^ (mixed >> 31)) % limit as u64) as usize
     }
 
-    /// Opens a connection, with addresses that no open one has. Few are possible, so that they are used again.
+    /// Opens a connection, with addresses that no open one has. Few are possible, so that they are
+    /// used again.
     fn open(&mut self) {
         let [namespace, local, remote] = [2, 3, 3].map(|limit| self.random(limit));
         let endpoints = endpoints(namespace as u64, local as u16, 10 + remote as u16);

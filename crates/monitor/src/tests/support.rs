@@ -214,8 +214,8 @@ pub fn connected(listener: &TcpListener) -> (TcpStream, TcpStream) {
     (near, listener.accept().unwrap().0)
 }
 
-/// Connects to `listener` again and again from the same address, which no other test has, and with the port
-/// of the first connection. Each connection is reset before the next one begins.
+/// Connects to `listener` again and again from the same address, which no other test has, and with
+/// the port of the first connection. Each connection is reset before the next one begins.
 pub struct SameAddress(SocketAddr);
 
 impl SameAddress {

@@ -18,7 +18,8 @@ impl Failures {
         self.0.push(format!("{target}: {text}"));
     }
 
-    /// Logs the failures that preceded the success at `target`, which would otherwise remain unnoticed.
+    /// Logs the failures that preceded the success at `target`, which would otherwise remain
+    /// unnoticed.
     pub(crate) fn log_before(&self, target: &str) {
         if !self.0.is_empty() {
             tracing::warn!(failed = %self.text(), %target, "asked another node of the catalogue");

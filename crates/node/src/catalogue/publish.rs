@@ -1,11 +1,12 @@
-//! Services in a catalogue: descriptors of type `service`, and the publication of the node's own services.
+//! Services in a catalogue: descriptors of type `service`, and the publication of the node's own
+//! services.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use levada_catalogue::model::{Draft, Key, Kind, Published, Version};
-use levada_core::wire::catalogue::{Cause, Detail};
 use levada_core::sha256;
+use levada_core::wire::catalogue::{Cause, Detail};
 use levada_service::Description;
 use levada_services::catalogue::descriptor::{
     Parameter, ServiceDescriptor, is_signed_by, object_name,
@@ -26,8 +27,8 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// The delay before the next attempt to publish in catalogues where it failed.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// The node's addresses without loopback: they mean another machine to each reader of a catalogue, and their tag would change
-/// the published object with each boot.
+/// The node's addresses without loopback: they mean another machine to each reader of a catalogue,
+/// and their tag would change the published object with each boot.
 fn public_addresses(node: &Node) -> Vec<String> {
     let mut addresses = node.addresses(&[]);
     addresses.retain(|text| !text.contains('@'));
@@ -54,8 +55,8 @@ fn descriptor(node: &Node, service: &Description) -> ServiceDescriptor {
     }
 }
 
-/// Publishes the node's services in its own catalogue, and withdraws those that it no longer has. A failure is logged, and
-/// does not stop the node.
+/// Publishes the node's services in its own catalogue, and withdraws those that it no longer has. A
+/// failure is logged, and does not stop the node.
 pub(crate) async fn publish_here(node: &Node) {
     let Some(handle) = &node.catalogue else { return };
     let (near, far) = tokio::io::duplex(PIPE_BUFFER);
@@ -75,8 +76,8 @@ pub(crate) async fn publish_here(node: &Node) {
     }
 }
 
-/// Publishes the node's services in the catalogues `targets`, each of them NODE/SERVICE, or a list for a catalogue on several nodes.
-/// Retries until it has succeeded.
+/// Publishes the node's services in the catalogues `targets`, each of them NODE/SERVICE, or a list
+/// for a catalogue on several nodes. Retries until it has succeeded.
 pub(crate) async fn publish_elsewhere(node: Arc<Node>, mut targets: Vec<String>) {
     while !targets.is_empty() {
         let mut failed = Vec::new();
@@ -197,8 +198,8 @@ async fn versions(
     }
 }
 
-/// The service's own version, or the successor of the last published version if that is not lower: a node publishes again
-/// after its addresses or its configuration have changed.
+/// The service's own version, or the successor of the last published version if that is not lower:
+/// a node publishes again after its addresses or its configuration have changed.
 fn next_version(own: &str, last: Option<&Version>) -> Version {
     let own = Version::parse(own).unwrap_or(Version::new(0, 1, 0));
     match last {

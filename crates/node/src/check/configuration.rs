@@ -6,21 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use levada_catalogue::store::NoStore;
+use levada_core::{Identity, SystemClock};
 use levada_home::Home;
 use levada_home::known::Known;
-use levada_core::{Identity, SystemClock};
 use levada_service::Context;
 use levada_services::catalogue::CatalogueHandle;
 use levada_services::registry;
 
-use levada_config::{Config, ConfigError};
 use crate::error::UpError;
 use crate::http;
 use crate::overrides::Overrides;
 use crate::{ports, services};
+use levada_config::{Config, ConfigError};
 
-/// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns what its services
-/// lack on this machine, which does not prevent a start.
+/// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns
+/// what its services lack on this machine, which does not prevent a start.
 ///
 /// # Errors
 /// [`UpError`] with the file, the line and the problem.

@@ -1,4 +1,5 @@
-//! Checks what a start needs besides its configuration: the home with its key and databases, and the ports.
+//! Checks what a start needs besides its configuration: the home with its key and databases, and
+//! the ports.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
@@ -6,29 +7,31 @@ use std::{fs, io};
 
 use levada_catalogue::store::StoreError as CatalogueError;
 use levada_catalogue::store::embedded::Examined as ExaminedCatalogue;
-use levada_home::{Held, Home};
 use levada_database::file;
+use levada_home::{Held, Home};
 
-use levada_config::Config;
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::ports::{Port, overlap, repeated, wanted};
 use crate::store::{Examined, Store, StoreError};
 use crate::{catalogue as node_catalogue, restore, rotate};
+use levada_config::Config;
 
 use super::configuration::check;
 
 /// The state of the node of a home.
 #[derive(Clone, Copy, Debug)]
 pub enum State<'a> {
-    /// One runs, and listens at these addresses, which the next start may use. Its files are in use and are not checked.
+    /// One runs, and listens at these addresses, which the next start may use. Its files are in use
+    /// and are not checked.
     Runs(&'a [SocketAddr]),
     /// None runs.
     Absent,
 }
 
-/// Checks a start of the node of `home`, in the order in which a start needs each part. Changes nothing on disk. Returns notes about what does
-/// not prevent the start. Must be called in a tokio runtime.
+/// Checks a start of the node of `home`, in the order in which a start needs each part. Changes
+/// nothing on disk. Returns notes about what does not prevent the start. Must be called in a tokio
+/// runtime.
 ///
 /// # Errors
 /// The [`UpError`] with which the start would end.
@@ -106,7 +109,8 @@ pub fn database(home: &Home) -> Result<Option<Examined>, StoreError> {
     }
 }
 
-/// Opens the database of the catalogue to read it; `None` if there is none yet, or the node has no catalogue.
+/// Opens the database of the catalogue to read it; `None` if there is none yet, or the node has no
+/// catalogue.
 ///
 /// # Errors
 /// [`CatalogueError`] as for a start; the engine of a catalogue on several nodes is not contacted.
@@ -138,7 +142,8 @@ pub fn socket(home: &Home) -> Result<(), UpError> {
     Err(UpError(format!("{}: {error}", path.display())))
 }
 
-/// Binds all ports at the same time, as a start does. A port of a forward gives a note: the node starts without it.
+/// Binds all ports at the same time, as a start does. A port of a forward gives a note: the node
+/// starts without it.
 fn ports(ports: &[Port], state: State<'_>) -> Result<Vec<String>, UpError> {
     let own = match state {
         State::Runs(own) => own,

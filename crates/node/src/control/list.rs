@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use levada_client::control::Reply;
-use levada_home::known::Known;
 use levada_core::Identity;
+use levada_home::known::Known;
 use serde_json::{Value, json};
 
 use crate::granted::{GrantedHop, GrantedPath, right_text};
@@ -38,7 +38,7 @@ fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, 
         "session": session.id.to_string(),
         "service": session.service,
         "state": session.state.as_str(),
-        "running": node.sessions.runs_of(&session.id),
+        "running": node.peers.sessions.runs_of(&session.id),
         "paths": paths(node, session, names),
         "framing": session.framing.to_string(),
         "requester": session.requester.to_string(),
@@ -53,7 +53,8 @@ fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, 
     })
 }
 
-/// What each running start through middleboxes has granted. Only the audit log keeps it after the session's end.
+/// What each running start through middleboxes has granted. Only the audit log keeps it after the
+/// session's end.
 fn paths(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String>) -> Vec<Value> {
     let middlebox = |hop: &GrantedHop| {
         let rights =
@@ -72,7 +73,7 @@ fn paths(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String
             "middleboxes": path.middleboxes.iter().map(middlebox).collect::<Vec<_>>(),
         })
     };
-    node.sessions.paths_of(&session.id).iter().map(path).collect()
+    node.peers.sessions.paths_of(&session.id).iter().map(path).collect()
 }
 
 /// The newest entries of the audit log.

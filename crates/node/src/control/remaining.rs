@@ -16,10 +16,10 @@ use crate::store::Remaining;
 /// The maximum number of sessions that are listed.
 const MAX_SESSIONS: u32 = 1000;
 
-/// The sessions that run or can be started, and that `identity` requested, holds, uses, or has passed on. Each row has the
-/// id that `levada revoke` takes to end that use.
+/// The sessions that run or can be started, and that `identity` requested, holds, uses, or has
+/// passed on. Each row has the id that `levada revoke` takes to end that use.
 pub(super) async fn remaining(node: &Arc<Node>, identity: Identity) -> Result<Vec<Value>, Reply> {
-    let runs = node.sessions.runs_with(&identity);
+    let runs = node.peers.sessions.runs_with(&identity);
     let now = node.now();
     let running: BTreeSet<_> = runs.iter().map(|run| run.session).collect();
     let found =
@@ -53,8 +53,9 @@ fn rows(
     uses(remaining, runs, identity).into_iter().map(row).collect()
 }
 
-/// The number of runs by the id whose revocation ends them: that of the session, if `identity` requested it or holds its
-/// first link. Otherwise that of the link that was used, because the session belongs to others.
+/// The number of runs by the id whose revocation ends them: that of the session, if `identity`
+/// requested it or holds its first link. Otherwise that of the link that was used, because the
+/// session belongs to others.
 fn uses(remaining: &Remaining, runs: &[Run], identity: &Identity) -> BTreeMap<String, usize> {
     let session = &remaining.session;
     let runs = runs.iter().filter(|run| run.session == session.id);

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use levada_client::control::Reply;
 use levada_core::Identity;
 use levada_core::wire::Reason;
-use levada_client::control::Reply;
 use serde_json::{Value, json};
 
 use super::remaining::remaining;
@@ -49,17 +49,18 @@ pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply>
 fn end(node: &Node, found: &Revocable) -> Value {
     match found {
         Revocable::Session(session) => {
-            let ended = node.sessions.end_session(session, Reason::Revoked);
+            let ended = node.peers.sessions.end_session(session, Reason::Revoked);
             json!({ "ended": ended, "session": session.to_string() })
         }
         Revocable::Link { link, .. } => {
-            node.sessions.end_link(link, Reason::Revoked);
+            node.peers.sessions.end_link(link, Reason::Revoked);
             json!({ "capability": link.to_string() })
         }
     }
 }
 
-/// Revokes the rights that invitations gave to the identity `text`. The answer lists the sessions that this does not end.
+/// Revokes the rights that invitations gave to the identity `text`. The answer lists the sessions
+/// that this does not end.
 pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
     let identity = identity(node, text).await?;
     let now = node.now();
@@ -68,7 +69,7 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     let was_allowed = on_store(node, move |store| store.disallow(&identity, now)).await?;
     Ok(json!({
         "was_allowed": was_allowed,
-        "allowed_by_config": node.policy.allows_any(&identity),
+        "allowed_by_config": node.rights.policy.allows_any(&identity),
         "identity": identity.to_string(),
         "remaining": remaining(node, identity).await?,
     }))

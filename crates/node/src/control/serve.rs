@@ -22,8 +22,8 @@ use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
 use crate::rotate::rotate;
 use crate::store::{DiskState, StoreError};
-use levada_home::address::{self, advertised};
 use levada_home::Home;
+use levada_home::address::{self, advertised};
 
 use super::reply::{on_store, refused, send};
 use super::{list, revoke, share};
@@ -33,7 +33,8 @@ const MAX_REQUEST: u64 = 64 * 1024;
 /// The time in which a client must send its request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Listens on the control socket of `home`, and replaces the socket of a killed node. The caller holds the home's lock.
+/// Listens on the control socket of `home`, and replaces the socket of a killed node. The caller
+/// holds the home's lock.
 pub(crate) fn bind(home: &Home) -> Result<UnixListener, UpError> {
     let path = home.control_socket();
     let failed = |error: std::io::Error| UpError(format!("{}: {error}", path.display()));
@@ -176,12 +177,12 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
 }
 
 async fn provide(node: &Arc<Node>, request: ProvideRequest) -> Result<Value, Reply> {
-    let provided = node.providing.add(request, node.now()).await;
+    let provided = node.sharing.providing.add(request, node.now()).await;
     provided.map(|provided| json!({ "provided": provided })).map_err(|error| refused(120, &error))
 }
 
 async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
-    let now = node.store.now(node.clock.now());
+    let now = node.rights.store.now(node.clock.now());
     let folder = node.home.state_folder().to_owned();
     let found = node.with_store(move |store| {
         Ok::<_, StoreError>((store.open_sessions()?, DiskState::of(&folder)))
@@ -192,17 +193,17 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "identity": node.identity().to_string(),
         "process": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
-        "uptime_seconds": node.started.elapsed().as_secs(),
-        "listening": node.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "advertised": node.advertise,
-        "addresses": address::reachable(&node.listening),
-        "http": node.http.map(|address| address.to_string()),
+        "uptime_seconds": node.life.started.elapsed().as_secs(),
+        "listening": node.network.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "advertised": node.network.advertise,
+        "addresses": address::reachable(&node.network.listening),
+        "http": node.network.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
         "forwards": node.forwards.describe(),
-        "middlebox": node.middlebox.as_ref().map(NodeMiddlebox::describe),
+        "middlebox": node.network.middlebox.as_ref().map(NodeMiddlebox::describe),
         "open_sessions": open_sessions,
-        "running_sessions": node.sessions.count(),
-        "connections": node.connections.count(),
+        "running_sessions": node.peers.sessions.count(),
+        "connections": node.peers.connections.count(),
         "catalogue": node.catalogue.is_some(),
         "catalogue_engine": node.catalogue.as_ref().and_then(|handle| handle.lag()).map(|lag| lag.to_string()),
         "disk": disk.as_str(),
@@ -246,7 +247,8 @@ async fn invite(
     .await
 }
 
-/// The identity that has the name of a guest already: it may be invited again, as for a further service.
+/// The identity that has the name of a guest already: it may be invited again, as for a further
+/// service.
 async fn pinned_guest(node: &Node, name: &str) -> Result<Option<Identity>, Reply> {
     check_name(name).map_err(|error| refused(2, &format!("`{name}`: {error}")))?;
     let owned = name.to_owned();

@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use levada_capability::{SessionId, Ticket, TicketTerms};
-use levada_home::address::advertised;
 use levada_client::control::{Paths, Reply, ShareRequest, ShareSettings};
 use levada_core::wire::Reason;
 use levada_core::{Digest, Identity, SystemRandom};
+use levada_home::address::advertised;
 use levada_swarm::ChunkSize;
 use levada_swarm::content::{Source, check_name};
 use serde_json::{Value, json};
@@ -18,8 +18,8 @@ use tokio::net::unix::OwnedWriteHalf;
 
 use crate::node::Node;
 use crate::shares;
-use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 use crate::store::TicketSummary;
+use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 
 use super::list::names;
 use super::reply::{on_store, refused, send};
@@ -32,7 +32,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
     for address in &request.addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
-    if request.settings.udp.is_some() && !node.udp {
+    if request.settings.udp.is_some() && !node.network.udp {
         let text = "the node does not listen on UDP; set `udp = true` in its config.toml and start it again, or share by TCP only";
         return Err(refused(2, &text));
     }
@@ -141,12 +141,12 @@ pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
         row["not_served"] = json!(reason(node, row));
     }
     let shares = rows.into_iter().map(|(_, row)| row).collect::<Vec<_>>();
-    Ok(json!({ "shares": shares, "provided": node.providing.describe() }))
+    Ok(json!({ "shares": shares, "provided": node.sharing.providing.describe() }))
 }
 
 /// Why a share is not served; `None` if it is.
 fn reason(node: &Node, row: &Value) -> Option<String> {
-    let not_served = node.not_served.lock().unwrap_or_else(PoisonError::into_inner);
+    let not_served = node.sharing.not_served.lock().unwrap_or_else(PoisonError::into_inner);
     let number = row["share"].as_i64().filter(|_| row["served"].is_null())?;
     let reading = || "its files are being read".to_owned();
     Some(not_served.get(&number).cloned().unwrap_or_else(reading))
@@ -154,7 +154,7 @@ fn reason(node: &Node, row: &Value) -> Option<String> {
 
 /// What the node does for a share now; null if it does not serve it.
 async fn served(node: &Node, number: i64, names: &HashMap<Identity, String>) -> Value {
-    let Some(share) = node.shares.get(number) else { return Value::Null };
+    let Some(share) = node.sharing.shares.get(number) else { return Value::Null };
     let status = share.status().await;
     let peers = status.peers.iter().map(|(identity, chunks)| {
         let udp = status.over_udp.contains(identity);
@@ -225,7 +225,7 @@ pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply>
 
 /// Ends the runs of revoked sessions, and returns their number.
 fn end(node: &Node, sessions: &[SessionId]) -> usize {
-    sessions.iter().map(|session| node.sessions.end_session(session, Reason::Revoked)).sum()
+    sessions.iter().map(|session| node.peers.sessions.end_session(session, Reason::Revoked)).sum()
 }
 
 /// The only ticket whose hash begins with the hexadecimal digits `prefix`.
@@ -250,7 +250,8 @@ async fn open(paths: &[PathBuf], settings: &ShareSettings) -> Result<Source, Rep
     opened.map_err(|error| refused(120, &error))
 }
 
-/// Checks the paths, and the name of the first one, which the share gets: peers that cannot use it refuse it.
+/// Checks the paths, and the name of the first one, which the share gets: peers that cannot use it
+/// refuse it.
 fn check_paths(paths: &[PathBuf]) -> Result<(), Reply> {
     if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
         return Err(refused(2, &format!("{}: not an absolute path", path.display())));

@@ -1,4 +1,5 @@
-//! Admits peers to shares: sessions of the service for shares, which tickets and the catalogue give.
+//! Admits peers to shares: sessions of the service for shares, which tickets and the catalogue
+//! give.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +13,8 @@ use crate::store::Store;
 
 use super::grant::Grant;
 
-/// How often a reader that was admitted may start its session: again, if the connection fails meanwhile.
+/// How often a reader that was admitted may start its session: again, if the connection fails
+/// meanwhile.
 const USES: u32 = 3;
 
 /// Admits readers of the catalogue's packages.
@@ -39,7 +41,8 @@ impl Admission for Admissions {
     }
 }
 
-/// A session of `holder` for the content with this root, and the share with this number, which cannot be passed on. `limits` are its expiry and its uses.
+/// A session of `holder` for the content with this root, and the share with this number, which
+/// cannot be passed on. `limits` are its expiry and its uses.
 pub(super) fn peer_grant(
     issuer: (Identity, UnixTime),
     holder: Identity,

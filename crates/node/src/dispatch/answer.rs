@@ -5,7 +5,7 @@ use levada_session::Stream;
 use tokio::time::timeout;
 use zeroize::{Zeroize, Zeroizing};
 
-use super::context::OPERATION_TIMEOUT;
+use crate::peers::OPERATION_TIMEOUT;
 
 /// Sends an answer and waits until the peer has finished its direction. Dropping the stream earlier
 /// would reset it, and the reset could overtake the answer.

@@ -1,5 +1,5 @@
-//! Starts sessions. The right is checked and the use is counted on disk before the service runs. Revocation and termination of
-//! the session end its run here.
+//! Starts sessions. The right is checked and the use is counted on disk before the service runs.
+//! Revocation and termination of the session end its run here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use levada_capability::{LinkId, Operation as Right, Presented, SWARM, SessionId}
 use levada_core::Params;
 use levada_core::wire::answer::Answer;
 use levada_core::wire::{self, Reason, Refusal};
-use levada_service::{Invocation, RunFuture, ServiceError};
+use levada_service::{Invocation, Over, Prepared, PreparedRun, RunFuture, ServiceError};
 use levada_session::Stream;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
@@ -19,7 +19,7 @@ use crate::store::{NewAuditEntry, Store};
 use super::answer::{send_answer, zeroize_secret};
 use super::context::RequestContext;
 use super::refusal::unknown_service;
-use super::start::{Admitted, Prepared, Start, about, refused_params};
+use super::start::{Admitted, Start, about, refused_params};
 
 /// Serves one start of a session to its end.
 pub(super) async fn serve(
@@ -37,7 +37,7 @@ impl RequestContext {
     async fn connect(
         self: &Arc<Self>,
         presentation: wire::Presentation,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted<PreparedRun>, Refusal> {
         let expected = presentation.service.clone();
         let presented = self.decode(presentation)?;
         let admitted = self.on_store(move |context, store| {
@@ -47,13 +47,14 @@ impl RequestContext {
         admitted.await
     }
 
-    /// Verifies a presented capability, and returns the start that it requests, of the service `expected` unless that is empty.
+    /// Verifies a presented capability, and returns the start that it requests, of the service
+    /// `expected` unless that is empty.
     fn verify_start(
         &self,
         store: &Store,
         presented: &Presented,
         expected: &str,
-    ) -> Result<Start, Refusal> {
+    ) -> Result<Start<PreparedRun>, Refusal> {
         let (mut verified, record) = self.verify(store, presented, Right::Connect)?;
         let service = record.service;
         let requester = record.requester;
@@ -61,33 +62,36 @@ impl RequestContext {
             return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
         }
         let offered = match service.as_str() {
-            SWARM => Some(&self.node.swarm),
+            SWARM => Some(&self.node.sharing.swarm),
             name => self.node.services.get(name),
         };
         let offered = offered.ok_or_else(|| unknown_service(&service))?;
         self.check_framing(record.framing)?;
         verified.params = verified.params.without(Params::NONCE);
-        let run = offered.service.prepare(&verified.params).map_err(refused_params)?;
+        let run = offered.service.prepare(&verified.params, Over::Stream);
+        let run = run.and_then(Prepared::into_stream).map_err(refused_params)?;
         let about = about(offered, &verified.params);
-        Ok(Start { verified, service, requester, about, run: Prepared::Stream(run) })
+        Ok(Start { verified, service, requester, about, granted: None, run })
     }
 }
 
-/// Answers the client and runs the service until its end. `answer` wraps `Started` into the answer of the operation.
+/// Answers the client and runs the service until its end. `answer` wraps `Started` into the answer
+/// of the operation.
 pub(super) async fn run_to_end(
     context: &Arc<RequestContext>,
     operation: &'static str,
-    admitted: Admitted,
+    admitted: Admitted<PreparedRun>,
     mut stream: Stream,
     answer: impl FnOnce(wire::Started) -> wire::answer::Answer,
 ) {
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
     let node = &context.node;
     let session = verified.session;
-    context.slot.mark_proved(&context.connection);
+    context.slot.mark_proved(&*context.connection);
     let _count = context.slot.count_session(service == SWARM);
     // Registered before the client receives the answer, after which it may open further streams.
-    let (run_guard, streams) = context.slot.runs.register(&context.connection, node.limits.streams);
+    let (run_guard, streams) =
+        context.slot.runs.register(&*context.connection, node.peers.limits.streams);
     context.record_outcome(operation, None);
     let started = wire::Started { session: session.as_bytes().to_vec(), run: run_guard.number() };
     let mut message = wire::Answer::from(answer(started));
@@ -98,8 +102,6 @@ pub(super) async fn run_to_end(
     }
     let aborter = stream.aborter();
     let invocation = Invocation { session, holder: verified.holder, streams };
-    // A session on a stream was prepared for one.
-    let Prepared::Stream(run) = run else { return };
     let running = run.start(invocation, stream);
     let reset = |reason| aborter.reset(reason as u64);
     let outcome = run_until_end(context, running, verified.max_run, reset, &mut guard).await;
@@ -107,8 +109,9 @@ pub(super) async fn run_to_end(
     record_end(context, session, service, verified.ids.last().copied(), outcome).await;
 }
 
-/// Runs the service until it ends, another task ends the session, or the connection ends. Dropping the service's future ends
-/// everything that it started, including further streams. Returns the outcome for the audit log.
+/// Runs the service until it ends, another task ends the session, or the connection ends. Dropping
+/// the service's future ends everything that it started, including further streams. Returns the
+/// outcome for the audit log.
 pub(super) async fn run_until_end(
     context: &RequestContext,
     running: RunFuture,
@@ -126,7 +129,8 @@ pub(super) async fn run_until_end(
         outcome_of(reason)
     };
     tokio::select! {
-        // A stopping node ends sessions and connections almost at once: the first cause is recorded.
+        // A stopping node ends sessions and connections almost at once: the first cause is
+        // recorded.
         biased;
         outcome = ended_by_node => outcome,
         result = running => service_outcome(context, result),

@@ -15,10 +15,8 @@ use zeroize::Zeroizing;
 use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
 use crate::node::Node;
+use crate::peers::OPERATION_TIMEOUT;
 use crate::store::Store;
-
-/// The time in which a peer must send its operation after it has opened the stream.
-pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The minimum wait of an operation whose source exceeds its rate. A shorter one would cost the
 /// node more than serving the operation.
@@ -30,7 +28,7 @@ pub(super) type OperationResult = Result<wire::answer::Answer, Refusal>;
 /// The peer of an operation, and its connection.
 pub(super) struct RequestContext {
     pub(super) node: Arc<Node>,
-    pub(super) connection: Carrier,
+    pub(super) connection: Arc<dyn Carrier>,
     pub(super) peer: Identity,
     pub(super) slot: ConnectionSlot,
     pub(super) subject: LogSubject,
@@ -77,7 +75,7 @@ impl RequestContext {
     pub(super) async fn wait_for_rate(&self) -> Result<(), Refusal> {
         let since = Instant::now();
         while !self.slot.is_proved() && self.connection.is_open() {
-            let Err(wait) = self.node.operations.take(self.slot.source) else { break };
+            let Err(wait) = self.node.peers.operations.take(self.slot.source) else { break };
             let wait = wait.max(MIN_RATE_WAIT);
             if since.elapsed() + wait > OPERATION_TIMEOUT {
                 self.node.metrics.operations_limited.inc();
@@ -96,7 +94,7 @@ impl RequestContext {
     pub(super) fn record_outcome(&self, operation: &'static str, refusal: Option<&Refusal>) {
         let outcome = if refusal.is_none() { "done" } else { "refused" };
         self.node.metrics.operation(operation, outcome);
-        if !self.slot.is_proved() && !self.node.log_limiter.should_log(self.slot.source) {
+        if !self.slot.is_proved() && !self.node.peers.log_limiter.should_log(self.slot.source) {
             return;
         }
         let (service, session) = self.log_fields();

@@ -1,4 +1,5 @@
-//! Exchanges tickets: a bearer receives a capability of its own identity for the share that the ticket names.
+//! Exchanges tickets: a bearer receives a capability of its own identity for the share that the
+//! ticket names.
 
 use std::sync::Arc;
 
@@ -18,19 +19,20 @@ use super::refusal::{failed, unknown_secret};
 const USES: u32 = u32::MAX;
 
 impl RequestContext {
-    /// Exchanges a ticket. The answer to an unknown secret is the same whether or not this node has shares.
+    /// Exchanges a ticket. The answer to an unknown secret is the same whether or not this node has
+    /// shares.
     pub(super) async fn exchange(self: &Arc<Self>, exchange: wire::Exchange) -> OperationResult {
         let secret = secret_of("a ticket", exchange.secret)?;
         let hash = Ticket::hash(&secret);
         self.check_secret("ticket", &hash).await?;
-        let permit = self.node.exchanges.permit(self.slot.source).await;
+        let permit = self.node.peers.exchanges.permit(self.slot.source).await;
         let _permit = permit.ok_or_else(|| {
             Refusal::new(Reason::Busy, "too many exchanges from this address at a time; try again")
         })?;
         let granted = self.on_store(move |context, store| context.exchange_hash(store, &hash));
         match granted.await {
             Ok(granted) => {
-                self.slot.mark_proved(&self.connection);
+                self.slot.mark_proved(&*self.connection);
                 Ok(Answer::Granted(granted))
             }
             Err(ExchangeError::Unknown) => Err(unknown_secret("ticket")),
@@ -51,8 +53,8 @@ impl RequestContext {
         }
     }
 
-    /// A session of the peer for the ticket's share, which expires with the ticket and cannot be passed on: the ticket counts
-    /// identities.
+    /// A session of the peer for the ticket's share, which expires with the ticket and cannot be
+    /// passed on: the ticket counts identities.
     fn grant_for(&self, ticket: &TicketSummary) -> Result<Grant, ExchangeError> {
         let issuer = (self.node.identity(), self.node.now());
         let content = (&ticket.root, Some(ticket.share));

@@ -1,5 +1,5 @@
-//! Grants requests: creates a session with fixed parameters, and the first link of its capability. A client that only wants to
-//! start the session requests and starts it in one operation.
+//! Grants requests: creates a session with fixed parameters, and the first link of its capability.
+//! A client that only wants to start the session requests and starts it in one operation.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{
     Framing, Identity, MAX_NAME, Params, Random, SystemRandom, UnixTime, label, sha256,
 };
-use levada_service::{Refused, Service};
+use levada_service::{Over, Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
+use crate::granted::GrantedPath;
 use crate::services::Offered;
 use crate::store::NewSession;
 
 use super::connect;
 use super::context::{OperationResult, RequestContext};
 use super::refusal::{denied, failed, unknown_service};
-use super::start::{Admitted, Prepared, Start, about, refused_params};
+use super::start::{Admitted, Start, about, refused_params};
 
 /// A session that was granted but is not stored yet.
 pub(super) struct Grant {
@@ -42,8 +43,10 @@ pub(super) async fn serve(
     request: wire::Request,
     mut stream: Stream,
 ) {
-    let prepare =
-        |service: &dyn Service, params: &Params| service.prepare(params).map(Prepared::Stream);
+    let prepare = |service: &dyn Service, params: &Params| {
+        let run = service.prepare(params, Over::Stream)?.into_stream()?;
+        Ok((run, None))
+    };
     match context.grant_and_start(request, prepare).await {
         Ok((grant, admitted)) => {
             let answer = move |started| grant.started_at_once(started);
@@ -62,23 +65,23 @@ impl RequestContext {
         });
         let grant = created.await.map_err(|error| failed(&error))?;
         let _ = self.subject.session.set(grant.id);
-        self.slot.mark_proved(&self.connection);
+        self.slot.mark_proved(&*self.connection);
         Ok(Answer::Granted(grant.granted()))
     }
 
     /// Creates a session and counts its first start, in one transaction.
-    pub(super) async fn grant_and_start(
+    pub(super) async fn grant_and_start<R: Send + 'static>(
         self: &Arc<Self>,
         request: wire::Request,
-        prepare: impl FnOnce(&dyn Service, &Params) -> Result<Prepared, Refused>,
-    ) -> Result<(Grant, Admitted), Refusal> {
-        let (grant, run) = self.grant(request, prepare)?;
+        prepare: impl FnOnce(&dyn Service, &Params) -> Result<(R, Option<GrantedPath>), Refused>,
+    ) -> Result<(Grant, Admitted<R>), Refusal> {
+        let (grant, (run, granted)) = self.grant(request, prepare)?;
         if grant.body.identity != self.peer {
             return Err(denied("a session is started by its holder; request it first"));
         }
         self.check_framing(grant.framing)?;
         let _ = self.subject.session.set(grant.id);
-        let start = grant.start(run);
+        let start = grant.start(run, granted);
         let admitted = self.on_store(move |context, store| {
             let session = grant.new_session();
             let now = grant.now;
@@ -89,7 +92,8 @@ impl RequestContext {
         admitted.await
     }
 
-    /// Checks a request, with its parameters by `check`, and generates the root, the id and the first link of its session.
+    /// Checks a request, with its parameters by `check`, and generates the root, the id and the
+    /// first link of its session.
     fn grant<T>(
         &self,
         request: wire::Request,
@@ -133,7 +137,7 @@ impl RequestContext {
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
         if request.expires == 0 {
-            return Ok(now.after(self.node.session_expires));
+            return Ok(now.after(self.node.rights.session_expires));
         }
         let expires = UnixTime(request.expires);
         if expires <= now {
@@ -191,7 +195,7 @@ impl Grant {
     }
 
     /// The start by the first link. It needs no verification, because this node has just minted it.
-    fn start(&self, run: Prepared) -> Start {
+    fn start<R>(&self, run: R, granted: Option<GrantedPath>) -> Start<R> {
         let verified = Verified {
             session: self.id,
             ids: vec![self.link_id],
@@ -205,7 +209,7 @@ impl Grant {
         };
         let service = self.service.clone();
         let about = self.about.clone();
-        Start { verified, service, requester: self.requester, about, run }
+        Start { verified, service, requester: self.requester, about, granted, run }
     }
 }
 
@@ -217,7 +221,8 @@ fn generate_root_and_id() -> Result<(Zeroizing<[u8; 32]>, SessionId), levada_cor
     Ok((root, SessionId::from_bytes(id)))
 }
 
-/// The requested framing, if the service allows it; the default of the service if none was requested.
+/// The requested framing, if the service allows it; the default of the service if none was
+/// requested.
 fn framing(offered: &Offered, requested: &str) -> Result<Framing, Refusal> {
     let allowed = &offered.description.framings;
     if requested.is_empty() {
@@ -233,7 +238,8 @@ fn framing(offered: &Offered, requested: &str) -> Result<Framing, Refusal> {
     Err(Refusal::new(Reason::Parameters, text))
 }
 
-/// The parameters of the first link. The framing is one of them, so that no later link can change it.
+/// The parameters of the first link. The framing is one of them, so that no later link can change
+/// it.
 fn params(request: &wire::Request, framing: Framing) -> Result<Params, Refusal> {
     let mut params = Params::new();
     let refuse =

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_capability::{Invitation, Operation as Right};
-use levada_home::known::Known;
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
 use levada_core::{Digest, Identity, MAX_NAME, Succession};
+use levada_home::known::Known;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
@@ -19,7 +19,8 @@ use crate::store::{
 use super::context::{OperationResult, RequestContext};
 use super::refusal::{denied, failed, revoked, unknown_secret, unknown_service, unknown_session};
 
-/// The maximum number of sessions in one answer. With names of 63 bytes it stays far below the maximum message length.
+/// The maximum number of sessions in one answer. With names of 63 bytes it stays far below the
+/// maximum message length.
 const MAX_REQUESTED: u32 = 1000;
 
 impl RequestContext {
@@ -59,7 +60,7 @@ impl RequestContext {
         });
         match redeemed.await {
             Ok(redeemed) => {
-                self.slot.mark_proved(&self.connection);
+                self.slot.mark_proved(&*self.connection);
                 let included = |name: &&String| !self.node.must_be_named(name);
                 let all = || self.node.services.keys().filter(included).cloned().collect();
                 let services = redeemed.service.map_or_else(all, |service| vec![service]);
@@ -74,13 +75,14 @@ impl RequestContext {
         }
     }
 
-    /// Refuses a secret that this node has not given out, and counts it as a guess of the source. `kind` is what the secret
-    /// should belong to. The answer is the same whether or not this node has any of that kind.
+    /// Refuses a secret that this node has not given out, and counts it as a guess of the source.
+    /// `kind` is what the secret should belong to. The answer is the same whether or not this node
+    /// has any of that kind.
     pub(super) async fn check_secret(&self, kind: &str, hash: &Digest) -> Result<(), Refusal> {
-        let attempts = &self.node.attempts;
+        let attempts = &self.node.peers.attempts;
         let source = self.slot.source;
         let now = Instant::now();
-        let is_known = self.node.store.knows_secret(hash);
+        let is_known = self.node.rights.store.knows_secret(hash);
         let checked = match is_known {
             true => attempts.lockout(source, now).map_or(Ok(Duration::ZERO), Err),
             false => attempts.record(source, now),
@@ -108,7 +110,7 @@ impl RequestContext {
             let session = verified.session;
             let ended = store.terminate(&session, &context.peer, context.node.now());
             ended.map_err(not_ended)?;
-            context.node.sessions.end_session(&session, Reason::Terminated);
+            context.node.peers.sessions.end_session(&session, Reason::Terminated);
             Ok(Answer::Done(wire::Done {}))
         });
         ended.await
@@ -128,14 +130,14 @@ impl RequestContext {
                 let revoked = store.revoke(link, &verified.session, &context.peer, now);
                 revoked.map_err(not_ended)?;
             }
-            context.node.sessions.end_link(link, Reason::Revoked);
+            context.node.peers.sessions.end_link(link, Reason::Revoked);
             Ok(Answer::Done(wire::Done {}))
         });
         done.await
     }
 
-    /// Applies a key rotation: the new key receives the rights of the old one, and sessions and capabilities of the old key
-    /// end.
+    /// Applies a key rotation: the new key receives the rights of the old one, and sessions and
+    /// capabilities of the old key end.
     pub(super) async fn succession(
         self: &Arc<Self>,
         message: &wire::Succession,
@@ -162,22 +164,24 @@ impl RequestContext {
         }
         // TLS tickets of the old key become invalid, and its runs end.
         node.forget_sessions();
-        node.sessions.set_requester(&applied.kept, &new);
+        node.peers.sessions.set_requester(&applied.kept, &new);
         node.disconnect(&old, &format!("this key was rotated to {new}"));
         for (session, _) in &applied.revoked {
-            node.sessions.end_session(session, Reason::Revoked);
+            node.peers.sessions.end_session(session, Reason::Revoked);
         }
-        if node.policy.blocks(&old) {
-            // The old key was blocked while the succession was written: the block applies to the new key, too.
+        if node.rights.policy.blocks(&old) {
+            // The old key was blocked while the succession was written: the block applies to the
+            // new key, too.
             store.block(&new, now).map_err(|error| failed(&error))?;
             node.disconnect(&new, "this identity is blocked");
         }
         Ok(Answer::Done(wire::Done {}))
     }
 
-    /// Checks whether `new` may succeed `old`. Only the old key signs the statement, so it must not name a key of another
-    /// identity, which would receive its blocks, its name and its sessions. The new key must be the peer's own, or, for an
-    /// earlier step of several rotations, one that this node has never seen.
+    /// Checks whether `new` may succeed `old`. Only the old key signs the statement, so it must not
+    /// name a key of another identity, which would receive its blocks, its name and its sessions.
+    /// The new key must be the peer's own, or, for an earlier step of several rotations, one that
+    /// this node has never seen.
     fn check_succession(
         &self,
         store: &Store,
@@ -188,30 +192,32 @@ impl RequestContext {
         if *old == node.identity() {
             return Err(denied("the node's own key is rotated only on its machine"));
         }
-        if node.policy.blocks(old) {
+        if node.rights.policy.blocks(old) {
             return Err(denied("this identity is blocked, and so is its new key"));
         }
         if store.rotated(old) {
-            // The checks below were made when the first statement was stored; the store compares this one with it.
+            // The checks below were made when the first statement was stored; the store compares
+            // this one with it.
             return Ok(());
         }
         let is_known = |identity| store.is_known(identity).map_err(|error| failed(&error));
         // An unknown key has no rights to pass on, and storing it would let any peer fill the disk.
-        if !is_known(old)? && !node.policy.names(old) {
+        if !is_known(old)? && !node.rights.policy.names(old) {
             return Err(Refusal::new(Reason::Unknown, "the old key is unknown to this node"));
         }
-        let is_in_use = is_known(new)? || node.policy.names(new) || *new == node.identity();
+        let is_in_use = is_known(new)? || node.rights.policy.names(new) || *new == node.identity();
         if self.peer != *new && is_in_use {
             return Err(denied(
                 "the new key is in use, and is not the one that presents the statement",
             ));
         }
-        node.successions.take(self.slot.source).map_err(|_| {
+        node.peers.successions.take(self.slot.source).map_err(|_| {
             Refusal::new(Reason::ShutOut, "too many new keys from this address; try again later")
         })
     }
 
-    /// Lists the sessions that the peer requested for other identities, which a rotation of its key ends.
+    /// Lists the sessions that the peer requested for other identities, which a rotation of its key
+    /// ends.
     pub(super) async fn requested(self: &Arc<Self>) -> OperationResult {
         let found = self.on_store(|context, store| {
             store.requested_for_others(&context.peer, MAX_REQUESTED + 1)

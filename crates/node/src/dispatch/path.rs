@@ -4,39 +4,43 @@ use std::sync::Arc;
 
 use levada_contexts::{Path, PathEvent, PathSession, Received};
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
-use levada_service::Service;
+use levada_service::{Over, PreparedPathRun, Service};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use super::answer::zeroize_secret;
 use super::connect::{record_end, run_until_end};
-use super::context::{LogSubject, OPERATION_TIMEOUT, RequestContext};
+use super::context::{LogSubject, RequestContext};
 use super::grant::Grant;
 use super::refusal::denied;
-use super::start::{Admitted, Prepared, Start};
+use super::start::{Admitted, Start};
 use crate::carrier::Carrier;
 use crate::connections::ConnectionSlot;
 use crate::granted::GrantedPath;
 use crate::node::Node;
+use crate::peers::OPERATION_TIMEOUT;
 
 /// The operation's name in metrics and logs.
 const NAME: &str = "start_through_middleboxes";
 
 /// Serves a session with middleboxes to its end.
-pub(crate) async fn serve_path(node: Arc<Node>, session: PathSession, slot: ConnectionSlot) {
+pub(crate) async fn serve_path(
+    node: Arc<Node>,
+    (connection, slot): (Arc<dyn Carrier>, ConnectionSlot),
+    session: &PathSession,
+) {
     let peer = session.peer();
     let subject = LogSubject::default();
-    let connection = Carrier::Path(session.clone());
     let context = Arc::new(RequestContext { node, connection, peer, slot, subject });
     let started = match session.path() {
-        Some(path) => context.start_over(&session, &path).await,
+        Some(path) => context.start_over(session, &path).await,
         None => return,
     };
     match started {
-        Ok((grant, admitted)) => run(&context, &session, &grant, admitted).await,
+        Ok((grant, admitted)) => run(&context, session, &grant, admitted).await,
         Err(refusal) => {
             context.record_outcome(NAME, Some(&refusal));
-            refuse(&session, refusal).await;
+            refuse(session, refusal).await;
         }
     }
 }
@@ -46,7 +50,7 @@ impl RequestContext {
         self: &Arc<Self>,
         session: &PathSession,
         path: &Path,
-    ) -> Result<(Grant, Admitted), Refusal> {
+    ) -> Result<(Grant, Admitted<PreparedPathRun>), Refusal> {
         self.wait_for_rate().await?;
         let request = match timeout(OPERATION_TIMEOUT, receive(session)).await {
             Ok(Some(Operation::Start(request))) => request,
@@ -56,9 +60,9 @@ impl RequestContext {
             return Err(denied(text));
         }
         self.grant_and_start(request, |service: &dyn Service, params| {
-            let run = service.prepare_path(params, path)?;
+            let run = service.prepare(params, Over::Path(path))?.into_path()?;
             let granted = GrantedPath::new(path, session.resumed(), run.context_names());
-            Ok(Prepared::Path(run, granted))
+            Ok((run, Some(granted)))
         })
         .await
     }
@@ -77,17 +81,16 @@ async fn run(
     context: &Arc<RequestContext>,
     session: &PathSession,
     grant: &Grant,
-    admitted: Admitted,
+    admitted: Admitted<PreparedPathRun>,
 ) {
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
-    context.slot.mark_proved(&context.connection);
+    context.slot.mark_proved(&*context.connection);
     let _count = context.slot.count_session(false);
     context.record_outcome(NAME, None);
     let started = wire::Started { session: verified.session.as_bytes().to_vec(), run: 0 };
     let mut message = wire::Answer::from(grant.started_at_once(started));
     let bytes = Zeroizing::new(wire::encode(&message));
     zeroize_secret(&mut message);
-    let Prepared::Path(run, _) = run else { return };
     let realm = run.realm(&service);
     // Middleboxes may answer from here on.
     if session.start(true, realm).is_err() || session.control(&bytes).is_err() {

@@ -1,4 +1,5 @@
-//! Decides whether a session may start. Every operation that starts a session uses [`RequestContext::admit`].
+//! Decides whether a session may start. Every operation that starts a session uses
+//! [`RequestContext::admit`].
 
 use std::iter::once;
 
@@ -6,7 +7,7 @@ use levada_capability::{SWARM, Verified};
 use levada_core::printable::one_line;
 use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
-use levada_service::{PreparedPathRun, PreparedRun, Refused};
+use levada_service::Refused;
 
 use crate::granted::GrantedPath;
 use crate::live::{Run, SessionGuard};
@@ -19,54 +20,43 @@ use super::verify::denied_capability;
 
 /// The maximum length of a session's summary in the audit log, in bytes.
 const MAX_ABOUT: usize = 128;
-/// The maximum length of what a session with middleboxes has granted there, in bytes: sixteen middleboxes with rights in four
-/// contexts take less.
+/// The maximum length of what a session with middleboxes has granted there, in bytes: sixteen
+/// middleboxes with rights in four contexts take less.
 const MAX_GRANTED: usize = 4096;
 
 /// A requested start: a verified chain, its session, and the run that its parameters ask for.
-pub(super) struct Start {
+pub(super) struct Start<R> {
     pub(super) verified: Verified,
     pub(super) service: String,
     /// The identity that requested the session.
     pub(super) requester: Identity,
     /// A summary for the audit log.
     pub(super) about: String,
-    pub(super) run: Prepared,
-}
-
-/// The run of a session on a stream, or with middleboxes.
-pub(super) enum Prepared {
-    Stream(PreparedRun),
-    Path(PreparedPathRun, GrantedPath),
-}
-
-impl Prepared {
-    fn granted(&self) -> Option<&GrantedPath> {
-        match self {
-            Self::Stream(_) => None,
-            Self::Path(_, granted) => Some(granted),
-        }
-    }
+    /// What the middleboxes of the path were granted; none without a path.
+    pub(super) granted: Option<GrantedPath>,
+    pub(super) run: R,
 }
 
 /// A start that was counted: its service may run.
-pub(super) struct Admitted {
-    pub(super) start: Start,
+pub(super) struct Admitted<R> {
+    pub(super) start: Start<R>,
     pub(super) guard: SessionGuard,
 }
 
 impl RequestContext {
-    /// Registers the run, checks every right, and counts the start by `commit`, one transaction that calls
-    /// [`Store::start`](crate::store::Store::start) or does the same with further changes.
+    /// Registers the run, checks every right, and counts the start by `commit`, one transaction
+    /// that calls [`Store::start`](crate::store::Store::start) or does the same with further
+    /// changes.
     ///
-    /// The order matters. A block, succession or revocation is first in effect, in the store's tables and its lists in memory
-    /// or in the policy, and then ends the runs that are registered. So one that takes effect after the registration finds the
-    /// run and ends it, and the checks, which follow the registration, find one from before. None is missed.
-    pub(super) fn admit(
+    /// The order matters. A block, succession or revocation is first in effect, in the store's
+    /// tables and its lists in memory or in the policy, and then ends the runs that are registered.
+    /// So one that takes effect after the registration finds the run and ends it, and the checks,
+    /// which follow the registration, find one from before. None is missed.
+    pub(super) fn admit<R>(
         &self,
-        start: Start,
+        start: Start<R>,
         commit: impl FnOnce(&NewStart) -> Result<(), StartError>,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<Admitted<R>, Refusal> {
         let node = &self.node;
         let verified = &start.verified;
         let requester = start.requester;
@@ -76,20 +66,20 @@ impl RequestContext {
             identities: verified.identities.clone(),
             requester,
             holder: verified.holder,
-            path: start.run.granted().cloned(),
+            path: start.granted.clone(),
             is_peer: start.service == SWARM,
         };
-        let registered = node.sessions.register(run, &node.identity(), &node.limits);
+        let registered = node.peers.sessions.register(run, &node.identity(), &node.peers.limits);
         let mut guard =
             registered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
         let mut keys = verified.identities.iter().copied().chain(once(requester));
-        if let Some(identity) = keys.find(|identity| node.policy.blocks(identity)) {
+        if let Some(identity) = keys.find(|identity| node.rights.policy.blocks(identity)) {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));
         }
-        let about = start
-            .run
-            .granted()
-            .map_or_else(|| start.about.clone(), |granted| with_granted(&start.about, granted));
+        let about = match &start.granted {
+            Some(granted) => with_granted(&start.about, granted),
+            None => start.about.clone(),
+        };
         let new = NewStart {
             session: verified.session,
             uses: &verified.uses,

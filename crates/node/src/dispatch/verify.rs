@@ -20,15 +20,15 @@ impl RequestContext {
         Err(refuse(VerifyError::Foreign))
     }
 
-    /// Verifies a presented capability against the root of its session, this connection and this peer, and checks that none
-    /// of its keys is blocked or was rotated.
+    /// Verifies a presented capability against the root of its session, this connection and this
+    /// peer, and checks that none of its keys is blocked or was rotated.
     pub(super) fn verify(
         &self,
         store: &Store,
         presented: &Presented,
         operation: Right,
     ) -> Result<(Verified, SessionRecord), Refusal> {
-        let exporter = self.connection.export::<32>(label::EXPORTER);
+        let exporter = self.connection.export(label::EXPORTER);
         let exporter = Zeroizing::new(exporter.map_err(|error| failed(&error))?);
         let session = presented.session();
         let record = store.session(&session).map_err(|error| failed(&error))?;
@@ -38,9 +38,10 @@ impl RequestContext {
         let mut keys = presented.chain().identities();
         keys.push(record.requester);
         let denial = store.denial_reason(&keys);
-        let blocked = keys.iter().copied().find(|key| self.node.policy.blocks(key));
+        let blocked = keys.iter().copied().find(|key| self.node.rights.policy.blocks(key));
         let blocked = blocked.map(DenialReason::Blocked);
-        // Capabilities that a blocked identity has requested or passed on cannot be used. Revoking them is still allowed.
+        // Capabilities that a blocked identity has requested or passed on cannot be used. Revoking
+        // them is still allowed.
         if operation != Right::Revoke
             && let Some(reason @ DenialReason::Blocked(_)) = blocked.or(denial)
         {
@@ -55,7 +56,8 @@ impl RequestContext {
         };
         let verified = match verify(presented, &record.root, &context) {
             Err(expired @ VerifyError::Expired(_)) => {
-                // The time is stored, so that the capability stays expired even if the clock is set back.
+                // The time is stored, so that the capability stays expired even if the clock is set
+                // back.
                 store.store_time(context.now).map_err(|error| failed(&error))?;
                 return Err(refuse(expired));
             }

@@ -5,8 +5,8 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 
-use levada_config::TlsFiles;
 use crate::error::UpError;
+use levada_config::TlsFiles;
 
 /// The listener of the port, and its certificate.
 pub(crate) struct Port {
@@ -31,7 +31,8 @@ impl Certificate {
     }
 }
 
-/// Reads the files of a certificate again on each SIGHUP, and passes it to `replace`. Does not return.
+/// Reads the files of a certificate again on each SIGHUP, and passes it to `replace`. Does not
+/// return.
 pub(super) async fn reload_on_hangup(files: Option<TlsFiles>, replace: impl Fn(Tls)) {
     let (Some(files), Ok(mut hangup)) = (files, signal(SignalKind::hangup())) else {
         return std::future::pending().await;

@@ -13,9 +13,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
 use super::port::{Port, reload_on_hangup};
-use levada_config::Catalogue;
 use crate::node::Node;
 use crate::store::DiskState;
+use levada_config::Catalogue;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -28,7 +28,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// The delay before the next update of the index after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Serves requests until the node stops. Without a catalogue, or if it cannot be read, only the paths of the node.
+/// Serves requests until the node stops. Without a catalogue, or if it cannot be read, only the
+/// paths of the node.
 pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: Catalogue) {
     let handle = node.catalogue.clone();
     let options = Options { open: catalogue.open, defaults: catalogue.defaults };
@@ -50,8 +51,8 @@ pub(crate) async fn serve(node: Arc<Node>, port: Port, catalogue: Catalogue) {
     let (tls, files) = port.tls.map(|it| (it.tls, it.files)).unzip();
     let config = http::Config {
         hosts: catalogue.hosts,
-        connections: node.limits.http_connections,
-        per_source: node.limits.http_per_source,
+        connections: node.peers.limits.http_connections,
+        per_source: node.peers.limits.http_per_source,
         catalogue: shown.is_some(),
         tls,
         ..http::Config::default()
@@ -124,8 +125,9 @@ async fn follow(handle: &CatalogueHandle, index: &Arc<Index>) {
     }
 }
 
-/// Applies the changes of the store to the index. A small update is prepared on the low-priority thread, so that it does not
-/// delay readers; if that takes longer than [`LOW_PRIORITY_TIMEOUT`], it is done at normal priority.
+/// Applies the changes of the store to the index. A small update is prepared on the low-priority
+/// thread, so that it does not delay readers; if that takes longer than [`LOW_PRIORITY_TIMEOUT`],
+/// it is done at normal priority.
 async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), HandleError> {
     let preparing = index.clone();
     let prepare = handle.low_priority(move |store| preparing.prepare(store));
@@ -141,7 +143,8 @@ async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), Ha
     handle.with(move |store| index.catch_up(store)).await.map(drop)
 }
 
-/// Why the node is not ready, in one line: a database does not answer, or the disk is full or read-only.
+/// Why the node is not ready, in one line: a database does not answer, or the disk is full or
+/// read-only.
 async fn unready(node: &Node) -> Option<&'static str> {
     const DATABASE: &str = "the database does not answer\n";
     let folder = node.home.state_folder().to_owned();
@@ -195,8 +198,8 @@ impl Extra for Shared {
 }
 
 impl Paths {
-    /// Whether the node should receive new work. One that is stopping, whose databases do not answer, or whose disk is full is
-    /// alive but not ready.
+    /// Whether the node should receive new work. One that is stopping, whose databases do not
+    /// answer, or whose disk is full is alive but not ready.
     fn ready(&self) -> Response {
         if self.node.is_stopping() {
             return Response::text(503, PLAIN, "stopping\n");
@@ -224,17 +227,18 @@ impl Paths {
 
     fn metrics(&self) -> String {
         let node = &self.node;
-        // Read here: tasks that set a gauge after each change could do so in another order than the changes.
+        // Read here: tasks that set a gauge after each change could do so in another order than the
+        // changes.
         let gauges = [
-            (&node.metrics.half_open, node.half_open.count()),
-            (&node.metrics.connections, node.connections.count()),
-            (&node.metrics.sessions, node.sessions.count()),
-            (&node.metrics.unproved_memory, node.unproved.used()),
+            (&node.metrics.half_open, node.peers.half_open.count()),
+            (&node.metrics.connections, node.peers.connections.count()),
+            (&node.metrics.sessions, node.peers.sessions.count()),
+            (&node.metrics.unproved_memory, node.peers.unproved.used()),
         ];
         for (gauge, value) in gauges {
             gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         }
-        node.metrics.unproved_closed.inner().store(node.unproved.closed(), Ordering::Relaxed);
+        node.metrics.unproved_closed.inner().store(node.peers.unproved.closed(), Ordering::Relaxed);
         let mut text = node.metrics.text();
         if let Some(site) = self.site.get().and_then(Weak::upgrade) {
             text.truncate(text.strip_suffix(END).map_or(text.len(), str::len));

@@ -9,7 +9,7 @@ pub(super) fn start(node: &Node, notes: &mut Vec<String>) -> Option<Announcer> {
     let announcement = Announcement {
         name: node.name.clone(),
         identity: node.identity(),
-        listening: node.listening.clone(),
+        listening: node.network.listening.clone(),
     };
     match Announcer::start(announcement) {
         Ok(announcer) => Some(announcer),

@@ -1,43 +1,32 @@
 //! Assembles a node: key, databases, services, sockets.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use levada_channel::ServerConfig;
-use levada_contexts::ServerPaths;
-use levada_core::wire::Reason;
+use super::sockets::Sockets;
 use levada_core::{Clock, Identity, SecretKey, SystemClock};
 use levada_service::Context;
-use levada_services::catalogue::SwarmOffer;
+use levada_services::catalogue::{CatalogueHandle, SwarmOffer};
 use levada_services::registry;
 use levada_services::swarm::Shares;
-use levada_session::Budget;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::attempts::Attempts;
 use crate::calls::Calls;
 use crate::catalogue;
-use levada_config::{self, Config, ForwardSource};
-use crate::dispatch::{Admissions, OPERATION_TIMEOUT};
+use crate::dispatch::Admissions;
 use crate::forwards::Forwards;
-use crate::http;
-use crate::limiter::Limiter;
 use crate::metrics::Metrics;
-use crate::middlebox::NodeMiddlebox;
-use crate::permits::SourcePermits;
-use crate::services::{self, Offered};
+use crate::services;
 use crate::store::Store;
 use levada_client::Client;
+use levada_config::{Config, ForwardSource};
 use levada_home::Home;
-use levada_home::known::Known;
 
 use crate::error::UpError;
-use crate::listen;
-use crate::node::Node;
+use crate::node::{Life, Network, Node, Rights, Sharing};
 use crate::overrides::Overrides;
+use crate::peers::Peers;
 use crate::policy::Policy;
 use crate::providing::Providing;
 
@@ -62,28 +51,18 @@ pub struct Announcement {
     pub notes: Vec<String>,
 }
 
-/// The new successions that one source, and all together, may present within [`SUCCESSIONS_PERIOD`].
-const SUCCESSIONS: (usize, usize) = (32, 1000);
-const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
-/// The exchanges of tickets of one source at a time; others wait.
-const EXCHANGES: usize = 64;
-/// The TLS tickets of a session with middleboxes: browsers open six connections to an origin.
-const TICKETS: u8 = 8;
-
 /// A node that is ready to serve, with its sockets.
 pub(super) struct Assembled {
     pub(super) node: Arc<Node>,
-    pub(super) listeners: Vec<TcpListener>,
-    pub(super) http: Option<http::Port>,
-    /// The socket of its middlebox.
-    pub(super) middlebox: Option<TcpListener>,
+    pub(super) sockets: Sockets,
     pub(super) overrides: Overrides,
     pub(super) announcement: Announcement,
     /// Whether the node is announced by multicast DNS.
     pub(super) announced: bool,
     /// The file of the configuration.
     pub(super) started_with: toml::Table,
-    /// What the HTTP port shows of its catalogue, and whether the node's services are published there.
+    /// What the HTTP port shows of its catalogue, and whether the node's services are published
+    /// there.
     pub(super) catalogue: levada_config::Catalogue,
     /// The catalogues of other nodes in which its services are published.
     pub(super) publish_in: Vec<String>,
@@ -91,7 +70,8 @@ pub(super) struct Assembled {
     pub(super) forwards: Vec<ForwardSource>,
 }
 
-/// Assembles the node of `home`. `previous` are the addresses of an earlier run in this process, which are bound again.
+/// Assembles the node of `home`. `previous` are the addresses of an earlier run in this process,
+/// which are bound again.
 pub(super) fn assemble(
     home: &Home,
     config: &Config,
@@ -99,110 +79,53 @@ pub(super) fn assemble(
     previous: &[SocketAddr],
 ) -> Result<Assembled, UpError> {
     let mut notes = Vec::new();
-    let key = home.key().map_err(UpError::of)?;
-    let store = Store::open(&home.node_db()).map_err(UpError::of)?;
+    let key = Arc::new(home.key().map_err(UpError::of)?);
+    let store = Arc::new(Store::open(&home.node_db()).map_err(UpError::of)?);
     let client = Arc::new(Client::new(home).map_err(UpError::of)?);
     let known = client.known();
     let policy = Policy::new(config, overrides, known, &store).map_err(UpError::of)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open_if_needed(home, config, overrides, clock.clone())?;
-    let calls = Arc::new(Calls::new(client.clone()));
     let builder = services::Builder {
         registry: registry(catalogue.clone()),
-        context: Context { node: key.identity(), client: calls },
+        context: Context { node: key.identity(), client: Arc::new(Calls::new(client.clone())) },
     };
-    let offered = services::offered(config, overrides, known, &builder).map_err(UpError::of)?;
+    let services = services::offered(config, overrides, known, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
     }
-    let listeners = listen::bind(config, overrides, previous, &mut notes)?;
-    let files = overrides.http_tls.as_ref().or(config.http_tls.as_ref());
-    let tls = files.map(http::Certificate::load).transpose()?;
-    let http = listen::bind_http(config, overrides, &mut notes)?;
-    let http = http.map(|listener| http::Port { listener, tls });
-    let middlebox = listen::bind_middlebox(config.middlebox.as_ref(), overrides)?;
-    let listening = listeners.iter().flat_map(TcpListener::local_addr).collect::<Vec<_>>();
-    let name = overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name);
+    let sockets = Sockets::bind(config, overrides, previous, &mut notes)?;
     store.now_at_least(clock.now()).map_err(UpError::of)?;
-    let key = Arc::new(key);
-    let own_middlebox = match (&config.middlebox, &middlebox) {
-        (Some(config), Some(listener)) => {
-            Some(start_middlebox(&key, config, known, listener, &mut notes)?)
-        }
-        _ => None,
-    };
-    let tls = Arc::new(ServerConfig::new(&key).map_err(UpError::of)?);
-    let paths = server_paths(&key, &tls, &offered);
-    let shares = Arc::new(Shares::new(config.swarm.peers));
-    let store = Arc::new(store);
+    let middlebox = sockets.start_middlebox(&key, config, known, &mut notes)?;
+    let network = sockets.network(config, overrides, &key, &services)?;
+    let network = Network { middlebox, ..network };
+    let sharing = sharing(home, config);
     if let Some(catalogue) = &catalogue {
-        let node = key.identity();
-        let store = Arc::downgrade(&store);
-        let clock = clock.clone();
-        let admission = Arc::new(Admissions { node, store, clock });
-        catalogue.offer_swarm(SwarmOffer::new(shares.clone(), admission));
+        offer_swarm(catalogue, &sharing, &key, &store, &clock);
     }
     let node = Node {
         home: home.clone(),
-        tls,
-        paths,
-        name,
-        services: offered,
-        swarm: services::swarm(&shares),
-        shares,
-        providing: Providing::new(home, config.swarm.provide),
-        store,
+        name: overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name),
+        services,
+        sharing,
+        rights: Rights { policy, store, session_expires: config.session_expires },
         forwards: Forwards::new(client.clone()),
-        middlebox: own_middlebox,
         client,
         catalogue,
-        policy,
-        limits: config.limits,
-        session_expires: config.session_expires,
+        network,
+        peers: Peers::new(&config.limits),
         clock,
-        sessions: Default::default(),
-        attempts: Attempts::new(
-            config.limits.invitation_attempts,
-            config.limits.invitation_attempts_total,
-        ),
-        not_served: Default::default(),
-        exchanges: SourcePermits::new(EXCHANGES),
-        successions: Limiter::new(SUCCESSIONS.0, SUCCESSIONS.1, SUCCESSIONS_PERIOD),
-        operations: Limiter::new(
-            config.limits.operations,
-            config.limits.operations_total,
-            Duration::from_secs(1),
-        ),
-        log_limiter: Default::default(),
-        half_open: Default::default(),
-        connections: Default::default(),
-        unproved: Budget::new(
-            config.limits.unproved_memory.saturating_mul(1 << 20),
-            OPERATION_TIMEOUT,
-            Reason::Busy.close_code(),
-        ),
         metrics: Metrics::new(),
-        http: http.as_ref().and_then(|port| port.listener.local_addr().ok()),
-        started: Instant::now(),
-        ending: watch::Sender::new(None),
-        listening,
-        udp: config.udp || overrides.udp,
-        advertise: if overrides.advertise.is_empty() {
-            config.advertise.clone()
-        } else {
-            overrides.advertise.clone()
-        },
+        life: Life { started: Instant::now(), ending: watch::Sender::new(None) },
         key,
     };
     pin_self(&node, &mut notes);
-    let https = http.as_ref().is_some_and(|port| port.tls.is_some());
+    let https = sockets.http.as_ref().is_some_and(|port| port.tls.is_some());
     let announcement = announcement(&node, https, notes);
     Ok(Assembled {
         node: Arc::new(node),
-        listeners,
-        http,
-        middlebox,
+        sockets,
         overrides: overrides.clone(),
         announcement,
         announced: config.announce && !overrides.no_announce,
@@ -214,46 +137,31 @@ pub(super) fn assemble(
     })
 }
 
-/// Prepares the middlebox of `config`, and notes its address.
-fn start_middlebox(
-    key: &Arc<SecretKey>,
-    config: &levada_config::Middlebox,
-    known: &Known,
-    listener: &TcpListener,
-    notes: &mut Vec<String>,
-) -> Result<NodeMiddlebox, UpError> {
-    let listening = listener.local_addr().map_err(UpError::of)?;
-    notes.push(format!("sessions of others may lead through {}@{listening}", key.identity()));
-    NodeMiddlebox::new(key.clone(), config, known, listening).map_err(UpError::of)
-}
-
-/// For sessions with middleboxes: those that any service allows are accepted, before any cryptography. The service that is started checks its own.
-fn server_paths(
-    key: &Arc<SecretKey>,
-    config: &Arc<ServerConfig>,
-    services: &BTreeMap<String, Offered>,
-) -> ServerPaths {
-    let allowed: BTreeSet<Identity> = services
-        .values()
-        .flat_map(|offered| offered.service.middleboxes())
-        .map(|one| one.identity)
-        .collect();
-    ServerPaths {
-        config: config.clone(),
-        key: key.clone(),
-        sessions: Arc::default(),
-        tickets: TICKETS,
-        policy: Arc::new(move |path| {
-            let unknown = path.hops.iter().find(|hop| !allowed.contains(&hop.party.identity));
-            match unknown {
-                None => Ok(()),
-                Some(hop) => Err(format!("no service allows the middlebox {}", hop.party.identity)),
-            }
-        }),
+fn sharing(home: &Home, config: &Config) -> Sharing {
+    let shares = Arc::new(Shares::new(config.swarm.peers));
+    Sharing {
+        swarm: services::swarm(&shares),
+        shares,
+        providing: Providing::new(home, config.swarm.provide),
+        not_served: Mutex::default(),
     }
 }
 
-/// Pins the node in its own home, so that its name works on its own machine. A failure becomes a note.
+/// Lets the catalogue share long packages.
+fn offer_swarm(
+    catalogue: &CatalogueHandle,
+    sharing: &Sharing,
+    key: &SecretKey,
+    store: &Arc<Store>,
+    clock: &Arc<dyn Clock>,
+) {
+    let store = Arc::downgrade(store);
+    let admission = Arc::new(Admissions { node: key.identity(), store, clock: clock.clone() });
+    catalogue.offer_swarm(SwarmOffer::new(sharing.shares.clone(), admission));
+}
+
+/// Pins the node in its own home, so that its name works on its own machine. A failure becomes a
+/// note.
 fn pin_self(node: &Node, notes: &mut Vec<String>) {
     if let Err(text) = try_pin_self(node) {
         notes.push(format!("the name `{}` does not work on this machine: {text}", node.name));
@@ -283,8 +191,8 @@ fn announcement(node: &Node, https: bool, notes: Vec<String>) -> Announcement {
     Announcement {
         name: node.name.clone(),
         identity: node.identity(),
-        addresses: levada_home::address::reachable(&node.listening),
-        http: node.http,
+        addresses: levada_home::address::reachable(&node.network.listening),
+        http: node.network.http,
         https,
         services: node.services.keys().cloned().collect(),
         clock: node

@@ -10,11 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use levada_config::{Config, ConfigError};
 use crate::{control, http, listen, provider, server, shares};
+use levada_config::{Config, ConfigError};
 
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
+use super::sockets::Sockets;
 use crate::error::UpError;
 use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
@@ -36,9 +37,7 @@ pub(super) async fn serve(
 ) -> Result<Ending, UpError> {
     let Assembled {
         node,
-        listeners,
-        http: http_port,
-        middlebox: middlebox_listener,
+        sockets,
         overrides,
         started_with,
         mut announcement,
@@ -47,12 +46,13 @@ pub(super) async fn serve(
         publish_in,
         forwards,
     } = assembled;
+    let Sockets { listeners, http: http_port, middlebox: middlebox_listener } = sockets;
     let mut signals = Signals::new()?;
     let control = control::bind(&node.home)?;
     let mut tasks = JoinSet::new();
-    if node.udp {
-        let handshakes = node.limits.half_open;
-        for listener in listen::bind_udp(&node.listening, handshakes).await? {
+    if node.network.udp {
+        let handshakes = node.peers.limits.half_open;
+        for listener in listen::bind_udp(&node.network.listening, handshakes).await? {
             tasks.spawn(server::serve_udp(node.clone(), listener));
         }
     }
@@ -82,12 +82,13 @@ pub(super) async fn serve(
     let reason = wait_for_end(&node, &mut signals, (&overrides, &started_with)).await;
     tracing::info!(identity = %node.identity(), reason, "the node is stopping");
     if node.ending() == Ending::Stop {
-        // Before a restart in the same process this is omitted: systemd would wait for the process to end.
+        // Before a restart in the same process this is omitted: systemd would wait for the process
+        // to end.
         notify(&[NotifyState::Stopping]);
     }
     // New connections are refused from here on, so the announcement is withdrawn.
     let withdrawal = announcer.map(|announcer| tokio::spawn(announcer.goodbye()));
-    node.half_open.end_all();
+    node.peers.half_open.end_all();
     let forwards = tokio::spawn({
         let node = node.clone();
         async move { node.forwards.end().await }
@@ -166,28 +167,30 @@ async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides,
     }
 }
 
-/// Waits for sessions to finish, ends the others after the grace period, closes every connection, and stores the
-/// time: what has expired stays so, should the clock go back while the node is off.
+/// Waits for sessions to finish, ends the others after the grace period, closes every connection,
+/// and stores the time: what has expired stays so, should the clock go back while the node is off.
 pub(super) async fn shut_down(node: &Node) {
     // A restart after a rotation or a restore terminates all sessions, so there is no grace period.
     let grace = if node.ending() == Ending::Stop { GRACE_PERIOD } else { Duration::ZERO };
-    let carried = || node.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
-    wait_until(grace, || node.sessions.count() + carried() == 0).await;
-    node.sessions.end_all(Reason::Failed);
-    wait_until(CLOSE_TIMEOUT, || node.sessions.count() == 0).await;
-    node.connections.close(None, Reason::Failed, "the node is stopping");
-    wait_until(CLOSE_TIMEOUT, || node.connections.count() == 0).await;
+    let carried = || node.network.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
+    wait_until(grace, || node.peers.sessions.count() + carried() == 0).await;
+    node.peers.sessions.end_all(Reason::Failed);
+    wait_until(CLOSE_TIMEOUT, || node.peers.sessions.count() == 0).await;
+    node.peers.connections.close(None, Reason::Failed, "the node is stopping");
+    wait_until(CLOSE_TIMEOUT, || node.peers.connections.count() == 0).await;
     let now = node.now();
     if let Err(error) = node.with_store(move |store| store.store_time(now)).await {
         tracing::error!(%error, "could not store the time");
     }
 }
 
-/// Waits until no other task uses the node, so that its databases are closed: a restart may replace their files.
+/// Waits until no other task uses the node, so that its databases are closed: a restart may replace
+/// their files.
 async fn release(node: &Arc<Node>) -> Result<(), UpError> {
     let idle =
         || node.client.is_idle() && node.catalogue.as_ref().is_none_or(|handle| handle.is_idle());
-    let unused = || Arc::strong_count(node) == 1 && Arc::strong_count(&node.store) == 1 && idle();
+    let unused =
+        || Arc::strong_count(node) == 1 && Arc::strong_count(&node.rights.store) == 1 && idle();
     let stopping = node.ending() == Ending::Stop;
     wait_until(if stopping { CLOSE_TIMEOUT } else { RELEASE_TIMEOUT }, unused).await;
     if stopping || unused() {
@@ -209,7 +212,8 @@ async fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     let _ = tokio::time::timeout(limit, waited).await;
 }
 
-/// Periodically expires sessions that were not started, and logs how many log lines were suppressed. Does not return.
+/// Periodically expires sessions that were not started, and logs how many log lines were
+/// suppressed. Does not return.
 async fn maintain(node: Arc<Node>) {
     let mut ticks = interval(MAINTENANCE_INTERVAL);
     loop {
@@ -224,7 +228,7 @@ async fn maintain(node: Arc<Node>) {
         if let Err(error) = expired {
             tracing::error!(%error, "could not expire sessions");
         }
-        let suppressed = node.log_limiter.take();
+        let suppressed = node.peers.log_limiter.take();
         for (source, events) in &suppressed.sources {
             tracing::info!(%source, events, "suppressed log lines about a source without a right");
         }
@@ -246,8 +250,9 @@ enum Action {
     Reload,
 }
 
-/// The handled signals. A node in the background of a script inherits SIGINT and SIGQUIT as ignored, and its programs would
-/// inherit them, too. Signals that the node handles have their default action in its programs (execve(2)).
+/// The handled signals. A node in the background of a script inherits SIGINT and SIGQUIT as
+/// ignored, and its programs would inherit them, too. Signals that the node handles have their
+/// default action in its programs (execve(2)).
 struct Signals {
     terminate: Signal,
     interrupt: Signal,

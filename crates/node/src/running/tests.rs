@@ -23,16 +23,16 @@ impl Scene {
         let assembled =
             assemble::assemble(&home("node"), &Config::default(), &overrides, &[]).unwrap();
         let node = assembled.node;
-        for listener in assembled.listeners {
+        for listener in assembled.sockets.listeners {
             tokio::spawn(crate::server::serve(node.clone(), listener));
         }
         let guest = Client::new(&home("guest")).unwrap();
-        let target = Target::typed(node.identity(), &node.listening[0].to_string());
+        let target = Target::typed(node.identity(), &node.network.listening[0].to_string());
         Self { folder, node, guest, target }
     }
 
-    /// Whether a new connection was resumed, and the result of a request on it. The node's metric is read, because a denied
-    /// client may receive the denial before its handshake finishes.
+    /// Whether a new connection was resumed, and the result of a request on it. The node's metric
+    /// is read, because a denied client may receive the denial before its handshake finishes.
     async fn request(&self) -> (bool, Result<(), ClientError>) {
         self.guest.close();
         let resumed = self.node.metrics.handshakes(true);
@@ -43,11 +43,12 @@ impl Scene {
     }
 }
 
-/// The policy changes while TLS tickets stay valid: the evaluation of a peer does not rely on their invalidation.
+/// The policy changes while TLS tickets stay valid: the evaluation of a peer does not rely on their
+/// invalidation.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     let scene = Scene::new();
-    let store = &scene.node.store;
+    let store = &scene.node.rights.store;
     let guest = scene.guest.identity();
     let now = SystemClock.now();
     let allow = |hash| {
@@ -69,7 +70,8 @@ async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     assert!(resumed && result.unwrap_err().to_string().contains("blocked"));
 }
 
-/// A capability that expires while the node runs stays expired if the clock goes back after the stop.
+/// A capability that expires while the node runs stays expired if the clock goes back after the
+/// stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_of_the_stop_is_stored() {
     let scene = Scene::new();
@@ -77,7 +79,7 @@ async fn the_time_of_the_stop_is_stored() {
     let mut stored = || {
         copies += 1;
         let copy = scene.folder.path().join(format!("copy-{copies}"));
-        scene.node.store.snapshot(&copy).unwrap();
+        scene.node.rights.store.snapshot(&copy).unwrap();
         let database = rusqlite::Connection::open(copy).unwrap();
         database.query_row("SELECT time FROM clock", [], |row| row.get::<_, i64>(0)).unwrap()
     };
@@ -91,8 +93,9 @@ async fn the_time_of_the_stop_is_stored() {
     assert!(stored() > started);
 }
 
-/// The runtime has one thread: if the client blocked it while it waits for the lock, the other client would not be served, and
-/// the lock not be released, before the busy timeout; the address would then not be stored.
+/// The runtime has one thread: if the client blocked it while it waits for the lock, the other
+/// client would not be served, and the lock not be released, before the busy timeout; the address
+/// would then not be stored.
 #[tokio::test(flavor = "current_thread")]
 async fn a_node_serves_others_while_a_client_in_its_process_waits_for_the_lock_of_known_db() {
     let scene = Scene::new();

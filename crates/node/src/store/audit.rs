@@ -60,7 +60,8 @@ pub struct AuditEntry {
 }
 
 impl Store {
-    /// Adds an entry for an operation that changes nothing else in the store. The other calls add their own entries.
+    /// Adds an entry for an operation that changes nothing else in the store. The other calls add
+    /// their own entries.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.

@@ -48,10 +48,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
     pub fn accept_clock(&self, now: UnixTime) -> Result<(), StoreError> {
-        self.database.write_then(
-            |tx| Ok(time::insert(tx, now)?),
-            |()| *self.time() = Time::accepted(now),
-        )
+        self.database
+            .write_then(|tx| Ok(time::insert(tx, now)?), |()| *self.time() = Time::accepted(now))
     }
 
     pub(super) fn is_jump(&self, now: UnixTime) -> bool {

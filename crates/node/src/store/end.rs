@@ -20,7 +20,8 @@ pub enum EndError {
 }
 
 impl Store {
-    /// Revokes the link `link` of `session`, and thereby every link derived from it. False if it was revoked before.
+    /// Revokes the link `link` of `session`, and thereby every link derived from it. False if it
+    /// was revoked before.
     ///
     /// # Errors
     /// [`EndError::UnknownSession`], or the database failed.
@@ -39,7 +40,8 @@ impl Store {
         })
     }
 
-    /// Revokes the first link of `session`, and thereby the whole session. False if it was revoked before.
+    /// Revokes the first link of `session`, and thereby the whole session. False if it was revoked
+    /// before.
     ///
     /// # Errors
     /// [`EndError::UnknownSession`], or the database failed.
@@ -81,8 +83,8 @@ impl Store {
         })
     }
 
-    /// Marks the sessions that have expired without a start, and returns their number. Does nothing while the clock has
-    /// jumped: the jump may be an error, and the mark is permanent.
+    /// Marks the sessions that have expired without a start, and returns their number. Does nothing
+    /// while the clock has jumped: the jump may be an error, and the mark is permanent.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.
@@ -100,9 +102,9 @@ impl Store {
         })
     }
 
-    /// Terminates every session that has not ended, and voids every unused invitation. Needed after a restore, because uses and
-    /// revocations since the backup are unknown, and after a rotation of the node's own key. Returns the number of sessions.
-    /// `reason` is written to the audit log.
+    /// Terminates every session that has not ended, and voids every unused invitation. Needed after
+    /// a restore, because uses and revocations since the backup are unknown, and after a rotation
+    /// of the node's own key. Returns the number of sessions. `reason` is written to the audit log.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.

@@ -16,7 +16,8 @@ pub struct Examined {
 }
 
 impl Store {
-    /// Opens the database at `path` to read it, and changes nothing on disk. The caller prevents that a node starts.
+    /// Opens the database at `path` to read it, and changes nothing on disk. The caller prevents
+    /// that a node starts.
     ///
     /// # Errors
     /// The [`StoreError`] with which [`Self::open`] would fail.

@@ -9,10 +9,17 @@ use rusqlite::{Connection, Params};
 
 use super::{Store, StoreError};
 
-/// The digits of base32 in identities (RFC 4648, lower case), and their width in bits.
-const BASE32: (&str, usize) = ("abcdefghijklmnopqrstuvwxyz234567", 5);
-/// The digits of ids, and their width in bits.
-const HEX: (&str, usize) = ("0123456789abcdef", 4);
+/// The digits of a text form, and the width of a digit in bits.
+#[derive(Clone, Copy)]
+struct Digits {
+    all: &'static str,
+    bits: usize,
+}
+
+/// The digits of base32 in identities (RFC 4648, lower case).
+const BASE32: Digits = Digits { all: "abcdefghijklmnopqrstuvwxyz234567", bits: 5 };
+/// The digits of ids.
+const HEX: Digits = Digits { all: "0123456789abcdef", bits: 4 };
 /// The maximum number of matches that are read: two are ambiguous already.
 const MAX_MATCHES: u32 = 2;
 
@@ -31,7 +38,8 @@ pub enum Revocable {
 }
 
 impl Store {
-    /// The identities that begin with `text` and occur in sessions, in the audit log or in the policy; at most two.
+    /// The identities that begin with `text` and occur in sessions, in the audit log or in the
+    /// policy; at most two.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -54,7 +62,8 @@ impl Store {
         Ok(found.filter(|identity| identity.to_string().starts_with(text)).collect())
     }
 
-    /// The sessions, and the links of capabilities in the audit log, whose ids begin with `text`; at most two of each.
+    /// The sessions, and the links of capabilities in the audit log, whose ids begin with `text`;
+    /// at most two of each.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -97,13 +106,14 @@ fn column<T: FromSql>(
     connection.prepare(sql)?.query_map(params, |row| row.get(0))?.collect()
 }
 
-/// The lowest and the highest `N` bytes that begin with these digits; `None` if a character is not a digit. Digits beyond `N`
-/// bytes are ignored.
-fn range<const N: usize>(text: &str, (digits, width): (&str, usize)) -> Option<([u8; N], [u8; N])> {
+/// The lowest and the highest `N` bytes that begin with these digits; `None` if a character is not
+/// a digit. Digits beyond `N` bytes are ignored.
+fn range<const N: usize>(text: &str, digits: Digits) -> Option<([u8; N], [u8; N])> {
+    let width = digits.bits;
     let mut lowest = [0; N];
     let mut highest = [0xff; N];
     for (at, c) in text.chars().enumerate() {
-        let value = digits.find(c)?;
+        let value = digits.all.find(c)?;
         for bit in 0..width {
             let position = at * width + bit;
             let mask = 0x80 >> (position % 8);

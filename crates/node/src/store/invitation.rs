@@ -33,8 +33,8 @@ pub enum RedeemError {
 }
 
 impl Store {
-    /// Stores an invitation by the hash of its secret. It allows requests of `service`, or of every service if `None`, and
-    /// gives the guest `name`.
+    /// Stores an invitation by the hash of its secret. It allows requests of `service`, or of every
+    /// service if `None`, and gives the guest `name`.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.

@@ -10,7 +10,8 @@ use super::{DenialReason, NewAuditEntry, Store, StoreError, audit, row};
 pub enum PeerStatus {
     /// Every operation is denied.
     Denied(DenialReason),
-    /// It may request a service, holds a session that has not ended, or was part of a chain by which one was started.
+    /// It may request a service, holds a session that has not ended, or was part of a chain by
+    /// which one was started.
     HasRight,
     /// None of these: the limits for unproved peers apply.
     Unproved,
@@ -32,7 +33,8 @@ impl Store {
         })
     }
 
-    /// Whether `identity` may request `service`: it is on the allow-list, not blocked, and its key was not rotated.
+    /// Whether `identity` may request `service`: it is on the allow-list, not blocked, and its key
+    /// was not rotated.
     pub fn allowed(&self, identity: &Identity, service: &str) -> bool {
         self.rights().allows(identity, service, false)
     }
@@ -42,8 +44,8 @@ impl Store {
         self.rights().allows(identity, service, true)
     }
 
-    /// The rights of a peer if the lists in memory decide about them. `None` if the database does: see
-    /// [`Self::peer_status`].
+    /// The rights of a peer if the lists in memory decide about them. `None` if the database does:
+    /// see [`Self::peer_status`].
     pub fn listed_status(&self, identity: &Identity) -> Option<PeerStatus> {
         let rights = self.rights();
         match rights.first_denied([identity]) {

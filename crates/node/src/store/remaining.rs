@@ -21,9 +21,9 @@ pub struct Remaining {
 }
 
 impl Store {
-    /// The sessions, newest first and at most `limit`, that can be started and that `identity` requested, holds by their
-    /// first link, or has started with a capability that was passed on to it. Then those of `running` that are not among
-    /// them.
+    /// The sessions, newest first and at most `limit`, that can be started and that `identity`
+    /// requested, holds by their first link, or has started with a capability that was passed on to
+    /// it. Then those of `running` that are not among them.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.

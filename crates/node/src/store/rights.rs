@@ -1,5 +1,6 @@
-//! The allow-list, blocks and rotated keys in memory, because they are looked up for every connection and operation. Each
-//! entry is a copy of the tables, read in the transaction that changes them, and replaced before another transaction begins.
+//! The allow-list, blocks and rotated keys in memory, because they are looked up for every
+//! connection and operation. Each entry is a copy of the tables, read in the transaction that
+//! changes them, and replaced before another transaction begins.
 
 use std::collections::HashMap;
 
@@ -49,7 +50,8 @@ impl Rights {
         Ok(rights)
     }
 
-    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does not count.
+    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does
+    /// not count.
     pub fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
         self.0.get(identity).is_some_and(|entry| {
             let listed = entry.allowed.iter().any(|allowed| match allowed {

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use levada_capability::{LinkId, SessionId};
-pub(crate) use levada_home::known::row::{from_time, identity, time, to_time};
 use levada_core::{Identity, UnixTime};
+pub(crate) use levada_home::known::row::{from_time, identity, time, to_time};
 use rusqlite::Row;
 use rusqlite::types::Type;
 

@@ -1,5 +1,5 @@
-//! The hashes of the secrets of all invitations and tickets, in memory: a secret that this node has not given out is a guess,
-//! which is known and counted before anything waits for the disk.
+//! The hashes of the secrets of all invitations and tickets, in memory: a secret that this node has
+//! not given out is a guess, which is known and counted before anything waits for the disk.
 
 use std::collections::HashSet;
 

@@ -199,8 +199,8 @@ impl Store {
         })
     }
 
-    /// The sessions that `requester` requested for other identities and that have not ended, newest first, at most
-    /// `limit`.
+    /// The sessions that `requester` requested for other identities and that have not ended, newest
+    /// first, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.

@@ -96,8 +96,8 @@ impl Store {
         })
     }
 
-    /// Stops a share: revokes its tickets and the sessions that they gave, which are returned. `None` if there is no such share,
-    /// or it was stopped before.
+    /// Stops a share: revokes its tickets and the sessions that they gave, which are returned.
+    /// `None` if there is no such share, or it was stopped before.
     ///
     /// # Errors
     /// [`StoreError`] if it is not on disk.

@@ -55,9 +55,10 @@ pub enum StartError {
 }
 
 impl Store {
-    /// Counts one use of every link of a verified chain and marks its session as started. One transaction checks the session,
-    /// revocations, expiry, uses, and the keys of the requester and the chain, and writes the uses and the audit log. It is on
-    /// disk when this returns; only then may the service run. A crash may lose a use, and never restores one.
+    /// Counts one use of every link of a verified chain and marks its session as started. One
+    /// transaction checks the session, revocations, expiry, uses, and the keys of the requester and
+    /// the chain, and writes the uses and the audit log. It is on disk when this returns; only then
+    /// may the service run. A crash may lose a use, and never restores one.
     ///
     /// # Errors
     /// [`StartError`] is the reason of the refusal; nothing was counted.
@@ -156,8 +157,8 @@ impl Store {
     }
 }
 
-/// Counts one use of a link. The caller's transaction includes the read and the write, so that concurrent starts cannot
-/// exceed `uses`.
+/// Counts one use of a link. The caller's transaction includes the read and the write, so that
+/// concurrent starts cannot exceed `uses`.
 fn count_use(
     connection: &Connection,
     session: &SessionId,

@@ -13,10 +13,12 @@ use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
 pub struct AppliedSuccession {
     /// The number of entries of the allow-list that now name the new key.
     pub moved: usize,
-    /// Revoked sessions with their first links: those whose first link named the old key, and those that it had requested for
-    /// others and that the statement does not keep. The caller ends their runs.
+    /// Revoked sessions with their first links: those whose first link named the old key, and those
+    /// that it had requested for others and that the statement does not keep. The caller ends their
+    /// runs.
     pub revoked: Vec<(SessionId, LinkId)>,
-    /// The sessions that the old key had requested for others and whose requester is now the new key.
+    /// The sessions that the old key had requested for others and whose requester is now the new
+    /// key.
     pub kept: Vec<SessionId>,
 }
 
@@ -35,10 +37,12 @@ pub enum SuccessionError {
 }
 
 impl Store {
-    /// Applies a verified succession: the old key is denied from now on, and its entries of the allow-list and its blocks move to
-    /// the new key. Sessions whose first link names the old key are revoked, and those that the old key requested for others
-    /// unless the statement keeps them. The same statement again changes nothing. A different statement for the same new key
-    /// revokes the sessions that it does not keep, because one of the two may have been signed with a stolen key.
+    /// Applies a verified succession: the old key is denied from now on, and its entries of the
+    /// allow-list and its blocks move to the new key. Sessions whose first link names the old key
+    /// are revoked, and those that the old key requested for others unless the statement keeps
+    /// them. The same statement again changes nothing. A different statement for the same new key
+    /// revokes the sessions that it does not keep, because one of the two may have been signed with
+    /// a stolen key.
     ///
     /// # Errors
     /// [`SuccessionError`] is the reason of the refusal; nothing has changed.
@@ -77,8 +81,8 @@ impl Store {
         })
     }
 
-    /// Whether `identity` was ever allowed, blocked, part of a session, or part of a succession. Only then is a succession of
-    /// its key stored.
+    /// Whether `identity` was ever allowed, blocked, part of a session, or part of a succession.
+    /// Only then is a succession of its key stored.
     ///
     /// # Errors
     /// [`StoreError`] if it could not be read.
@@ -129,8 +133,8 @@ fn insert(connection: &Connection, succession: &Succession, now: UnixTime) -> ru
     Ok(())
 }
 
-/// Sets the new key as the requester of the sessions that the statement keeps, so that they continue, and end with the new key.
-/// An id of a session of another requester is ignored.
+/// Sets the new key as the requester of the sessions that the statement keeps, so that they
+/// continue, and end with the new key. An id of a session of another requester is ignored.
 fn set_requester(
     connection: &Connection,
     succession: &Succession,
@@ -149,7 +153,8 @@ fn set_requester(
     Ok(kept)
 }
 
-/// Revokes the sessions that the stored statement keeps and this one, for the same new key, does not.
+/// Revokes the sessions that the stored statement keeps and this one, for the same new key, does
+/// not.
 fn revoke_unkept(
     connection: &Connection,
     succession: &Succession,
@@ -178,8 +183,8 @@ fn revoke_unkept(
     Ok(revoked)
 }
 
-/// Moves the entries of the allow-list to the new key, and copies a block, so that a rotation does not lift it. Returns the
-/// number of moved entries.
+/// Moves the entries of the allow-list to the new key, and copies a block, so that a rotation does
+/// not lift it. Returns the number of moved entries.
 fn move_policy(
     connection: &Connection,
     old: &Identity,

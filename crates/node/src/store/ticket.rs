@@ -1,5 +1,5 @@
-//! Tickets of shares. A ticket is exchanged by as many identities as it permits, each of which receives one session; only the
-//! hash of its secret is stored.
+//! Tickets of shares. A ticket is exchanged by as many identities as it permits, each of which
+//! receives one session; only the hash of its secret is stored.
 
 use levada_capability::{LinkId, SessionId, Ticket};
 use levada_core::{Digest, Identity, UnixTime};
@@ -64,7 +64,8 @@ pub enum ExchangeError {
     /// It is for another identity.
     #[error("the ticket is for another identity")]
     Bound,
-    /// It was revoked, or its share was stopped, or the session that it gave this identity was revoked.
+    /// It was revoked, or its share was stopped, or the session that it gave this identity was
+    /// revoked.
     #[error("the ticket was revoked")]
     Revoked,
     /// It has expired.
@@ -111,8 +112,8 @@ impl Store {
         })
     }
 
-    /// Exchanges a ticket: creates `new` for its holder, unless that identity has a session of this ticket already, and counts
-    /// the identity, in one transaction.
+    /// Exchanges a ticket: creates `new` for its holder, unless that identity has a session of this
+    /// ticket already, and counts the identity, in one transaction.
     ///
     /// # Errors
     /// [`ExchangeError`] is the reason of the refusal; nothing has changed.
@@ -148,7 +149,8 @@ impl Store {
         outcome
     }
 
-    /// Revokes a ticket and the sessions that it gave, which are returned. Empty if it was revoked before.
+    /// Revokes a ticket and the sessions that it gave, which are returned. Empty if it was revoked
+    /// before.
     ///
     /// # Errors
     /// [`ExchangeError::Unknown`], or the database failed.

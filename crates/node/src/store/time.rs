@@ -1,6 +1,6 @@
-//! A clock that never goes back: the later of the system clock and the highest stored time. It is read in memory. Every
-//! transaction of the store also stores it, so that no change is on disk without a time that is at least as late as the one at
-//! which it was decided.
+//! A clock that never goes back: the later of the system clock and the highest stored time. It is
+//! read in memory. Every transaction of the store also stores it, so that no change is on disk
+//! without a time that is at least as late as the one at which it was decided.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::row;
 
-/// While nothing else is written, the stored time is written again once it is this old, which bounds the number of writes.
+/// While nothing else is written, the stored time is written again once it is this old, which
+/// bounds the number of writes.
 const STORE_EVERY: Duration = Duration::from_secs(10);
 /// A step of the clock that is larger than this while the node runs is a jump.
 const JUMP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -19,8 +20,8 @@ const JUMP: Duration = Duration::from_secs(24 * 60 * 60);
 pub struct Now {
     /// The effective time.
     pub time: UnixTime,
-    /// Whether the clock is more than a day ahead of every earlier time. Such a time is not stored until
-    /// [`Store::accept_clock`](super::Store::accept_clock).
+    /// Whether the clock is more than a day ahead of every earlier time. Such a time is not stored
+    /// until [`Store::accept_clock`](super::Store::accept_clock).
     pub jumped: bool,
 }
 
@@ -30,8 +31,8 @@ pub(super) struct Time {
     highest: UnixTime,
     /// The highest time on disk.
     stored: UnixTime,
-    /// Whether the clock was read since the start. The first reading is not a jump, because the node may have been off for any
-    /// time.
+    /// Whether the clock was read since the start. The first reading is not a jump, because the
+    /// node may have been off for any time.
     running: bool,
 }
 

@@ -8,7 +8,8 @@ use levada_node::store::{RedeemError, SessionState, StartError, Store};
 
 use crate::support::{LATER, NOW, id, identity, key, link, start_by};
 
-/// One call of the scenario. A byte stands for an id made of this byte; a chain is the ids of its links.
+/// One call of the scenario. A byte stands for an id made of this byte; a chain is the ids of its
+/// links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     // First in the order in which steps are checked: the check of an invitation moves the time.
@@ -179,8 +180,8 @@ impl Model {
         }
     }
 
-    /// Starts a session until it is refused. Together with the acknowledged starts, these are never more than the uses
-    /// allow, and at most one less if a start was in flight.
+    /// Starts a session until it is refused. Together with the acknowledged starts, these are never
+    /// more than the uses allow, and at most one less if a start was in flight.
     fn use_up(&self, store: &Store, session: u8, when: &str) {
         const USES: u32 = super::scenario::USES;
         let at = format!("{when}: session {session}");

@@ -70,7 +70,8 @@ pub fn run(open: impl Fn() -> Result<Store, StoreError>) -> Model {
     model
 }
 
-/// Errors carry no information: each one means that power has failed, which `FaultFs::is_off` reports.
+/// Errors carry no information: each one means that power has failed, which `FaultFs::is_off`
+/// reports.
 fn make(store: &Store, step: Step) -> Result<(), ()> {
     fn done<T, E>(outcome: Result<T, E>) -> Result<(), ()> {
         outcome.map(drop).map_err(drop)

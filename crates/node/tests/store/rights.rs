@@ -210,7 +210,8 @@ fn a_second_succession_can_only_keep_fewer_sessions() {
         store.apply_succession(&keeping(&[1, 2, 5]), NOW).unwrap(),
         AppliedSuccession::default()
     );
-    // One of the two statements may be signed with a stolen key: a session that only one of them keeps ends.
+    // One of the two statements may be signed with a stolen key: a session that only one of them
+    // keeps ends.
     let second = store.apply_succession(&keeping(&[2, 3]), NOW).unwrap();
     assert_eq!(second.revoked, [(id(1), link(1))]);
     assert!(matches!(start(&store, 1, 9), Err(StartError::Revoked(_))));

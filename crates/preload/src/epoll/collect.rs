@@ -71,8 +71,8 @@ impl Epoll {
         self.members.iter_watched().any(|member| member.due() != 0) || waking::is_any_marked()
     }
 
-    /// Replaces what the kernel says of members by what the program is to get, drops rings of the bell, and returns how many events
-    /// are left.
+    /// Replaces what the kernel says of members by what the program is to get, drops rings of the
+    /// bell, and returns how many events are left.
     pub fn of_kernel(&mut self, events: &mut [epoll_event], shown: c_int) -> usize {
         let shown = usize::try_from(shown).unwrap_or(0).min(events.len());
         let mut kept = 0;
@@ -112,8 +112,8 @@ impl Epoll {
         self.members.change(place, |member| member.shown(bits, round)).flatten()
     }
 
-    /// Asks the peers of the watched members to ring, until [`disarm`](Self::disarm). `false`, and nothing is asked, if one has something
-    /// to report already, or has moved.
+    /// Asks the peers of the watched members to ring, until [`disarm`](Self::disarm). `false`, and
+    /// nothing is asked, if one has something to report already, or has moved.
     pub fn arm(&mut self) -> bool {
         if let Some(bell) = self.bell {
             self.members.iter_watched().for_each(|member| member.arm(bell));
@@ -131,13 +131,15 @@ impl Epoll {
         armed
     }
 
-    /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll. When a peer rang, as [`readiness::disarm`] says.
+    /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll. When a peer rang, as
+    /// [`readiness::disarm`] says.
     pub fn disarm(&mut self) -> Option<u64> {
         let is_last = self.end_sleep();
         self.members.disarm(self.bell.filter(|_| is_last)?)
     }
 
-    /// A member has changed while threads sleep: they are woken if it has something to report, and later by its peer.
+    /// A member has changed while threads sleep: they are woken if it has something to report, and
+    /// later by its peer.
     pub fn wake_sleepers(&self, place: usize) {
         let (Some(bell), Some(member)) = (self.bell, self.members.at(place)) else { return };
         if self.sleepers > 0 {
@@ -170,8 +172,9 @@ impl Member {
         })
     }
 
-    /// Asks its peer to ring from now on. `false`, and nothing is asked, if it has something to report, or its peer would not ring for all
-    /// of it, or not for this process. No other process may have the connection: that one would take back what the peer was asked for.
+    /// Asks its peer to ring from now on. `false`, and nothing is asked, if it has something to
+    /// report, or its peer would not ring for all of it, or not for this process. No other process
+    /// may have the connection: that one would take back what the peer was asked for.
     pub fn rest(&mut self, bell: u8) -> bool {
         let connection = self.entry.connection;
         let can_rest = self.events & IN != 0
@@ -255,7 +258,8 @@ impl Member {
         if moved || has_room { ready } else { 0 }
     }
 
-    /// Reports events. `position` was read before they were looked for: what has come since is another edge.
+    /// Reports events. `position` was read before they were looked for: what has come since is
+    /// another edge.
     fn report(&mut self, ready: u32, position: u64) -> epoll_event {
         let ready = ready | self.by_kernel();
         if self.events & EDGE != 0 {

@@ -1,9 +1,9 @@
 //! Which descriptors are epolls. All duplicates of one in this process are one *instance*.
 //!
-//! After a fork, several processes hold an instance, and the kernel hands an event to one of them. That is
-//! right for connections that were registered before: all holders have them. One that is registered
-//! later is known to one process only, and stays on TCP while a word that the holders share counts
-//! several of them.
+//! After a fork, several processes hold an instance, and the kernel hands an event to one of them.
+//! That is right for connections that were registered before: all holders have them. One that is
+//! registered later is known to one process only, and stays on TCP while a word that the holders
+//! share counts several of them.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -23,9 +23,9 @@ pub struct Instance {
     /// Its place among all.
     number: usize,
     is_used: AtomicBool,
-    /// The number of processes that have descriptors of it, in memory that they share; null before the
-    /// first fork. A process that writes anything there decides no more than whether connections in
-    /// this epoll may leave TCP.
+    /// The number of processes that have descriptors of it, in memory that they share; null before
+    /// the first fork. A process that writes anything there decides no more than whether
+    /// connections in this epoll may leave TCP.
     holders: AtomicPtr<AtomicU32>,
 }
 
@@ -127,8 +127,8 @@ pub fn before_fork() {
     held().for_each(Instance::hold);
 }
 
-/// Words that later children share. None if there is no memory: the instances then count as held by one
-/// process.
+/// Words that later children share. None if there is no memory: the instances then count as held by
+/// one process.
 fn share(count: usize) -> impl Iterator<Item = *mut AtomicU32> {
     let length = count * size_of::<AtomicU32>();
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -153,7 +153,8 @@ pub fn release_all() {
 }
 
 impl Instance {
-    /// Calls `use_it` with the connections. `None` in a signal handler that has interrupted such a call.
+    /// Calls `use_it` with the connections. `None` in a signal handler that has interrupted such a
+    /// call.
     pub fn with<R>(&self, use_it: impl FnOnce(&mut Epoll) -> R) -> Option<R> {
         self.state.with(use_it)
     }

@@ -1,7 +1,8 @@
 //! The connections of an epoll, and which of them are looked at.
 //!
-//! Where many are looked at, one that has had nothing for some rounds *rests*: it stays armed, so that its peer marks it and rings, and no
-//! round looks at it until then. So thousands of quiet connections cost nothing.
+//! Where many are looked at, one that has had nothing for some rounds *rests*: it stays armed, so
+//! that its peer marks it and rings, and no round looks at it until then. So thousands of quiet
+//! connections cost nothing.
 
 use std::hash::Hash;
 
@@ -20,8 +21,8 @@ const FEW: usize = 32;
 /// Places of members. More than one has the same key only after dup(2).
 type Places = SmallVec<[usize; 2]>;
 
-/// All of an epoll. Some programs add and remove a connection for each message, so that must cost little. Its keys are the program's own:
-/// their hash need not resist an attacker.
+/// All of an epoll. Some programs add and remove a connection for each message, so that must cost
+/// little. Its keys are the program's own: their hash need not resist an attacker.
 #[derive(Default)]
 pub struct Members {
     all: Vec<Option<Member>>,
@@ -110,7 +111,8 @@ impl Members {
         Some(result)
     }
 
-    /// Adds a member, in place of the one with this descriptor if there is one. It is looked at. Where it is.
+    /// Adds a member, in place of the one with this descriptor if there is one. It is looked at.
+    /// Where it is.
     pub fn insert(&mut self, member: Member) -> usize {
         if let Some(place) = self.of_registration(&member) {
             self.change(place, |known| *known = Member { is_watched: known.is_watched, ..member });
@@ -131,7 +133,8 @@ impl Members {
         place
     }
 
-    /// Where the member is that differs from this one in no more than its events, and in what was reported of them.
+    /// Where the member is that differs from this one in no more than its events, and in what was
+    /// reported of them.
     fn of_registration(&self, member: &Member) -> Option<usize> {
         let place = self.of_descriptor(member.entry.fd)?;
         let known = self.at(place)?;
@@ -168,8 +171,8 @@ impl Members {
         (0..self.all.len()).for_each(|place| self.watch(place));
     }
 
-    /// Takes note of those that have moved to a ring, or back, and lets those rest that had nothing for some time. `bell` is what their
-    /// peers ring.
+    /// Takes note of those that have moved to a ring, or back, and lets those rest that had nothing
+    /// for some time. `bell` is what their peers ring.
     pub fn refresh(&mut self, epoll: c_int, bell: Option<u8>) {
         for at in 0..self.watched.len() {
             self.change(self.watched[at], |member| member.refresh(epoll));
@@ -184,7 +187,8 @@ impl Members {
         }
     }
 
-    /// Takes back what the peers of those that are looked at were asked for. When one rang, as [`disarm`](crate::readiness::disarm) says.
+    /// Takes back what the peers of those that are looked at were asked for. When one rang, as
+    /// [`disarm`](crate::readiness::disarm) says.
     pub fn disarm(&self, bell: u8) -> Option<u64> {
         self.iter_watched().filter_map(|member| member.disarm(bell)).max()
     }

@@ -20,8 +20,8 @@ const IN_OR_OUT: u32 = (libc::EPOLLIN | libc::EPOLLOUT) as u32;
 pub const EDGE: u32 = libc::EPOLLET as u32;
 /// The bits of events, without those of how they are reported.
 pub const EVENTS: u32 = 0xffff;
-/// The upper half of what the kernel returns with an event of a member; the lower half is its descriptor, or [`BELL`]. No address of
-/// a program has these bits.
+/// The upper half of what the kernel returns with an event of a member; the lower half is its
+/// descriptor, or [`BELL`]. No address of a program has these bits.
 pub const TAG: u64 = 0x7f9b_5e1d << 32;
 /// In place of a descriptor, for the bell.
 pub const BELL: u32 = u32::MAX;
@@ -61,7 +61,8 @@ pub struct Epoll {
     pub members: Members,
     /// The bell that is registered in it.
     pub bell: Option<u8>,
-    /// Where the next look at the watched ones begins: behind the last one that was reported, so that each gets its turn.
+    /// Where the next look at the watched ones begins: behind the last one that was reported, so
+    /// that each gets its turn.
     pub next: usize,
     /// The call that collects events, or has collected them last.
     pub round: u32,
@@ -71,10 +72,11 @@ pub struct Epoll {
     pub descriptors: SmallVec<[c_int; 2]>,
     /// It is in another epoll, or other processes have it: its connections stay on TCP.
     nested: bool,
-    /// The kernel is to be asked first at the next wait: it had something at the last one, or a connection was registered or shut since.
+    /// The kernel is to be asked first at the next wait: it had something at the last one, or a
+    /// connection was registered or shut since.
     pub ask_kernel: bool,
-    /// The kernel had an event for each place of the last wait. The next one begins with the rings, whose events
-    /// would never be reported otherwise.
+    /// The kernel had an event for each place of the last wait. The next one begins with the rings,
+    /// whose events would never be reported otherwise.
     pub kernel_has_filled: bool,
 }
 
@@ -84,7 +86,8 @@ static IN: [AtomicPtr<Instance>; RECORDS] =
 /// Threads of this process that sleep on an epoll.
 static SLEEPING: AtomicU32 = AtomicU32::new(0);
 
-/// See [`Guarded`](crate::lock::Guarded). A child would take back what peers were asked for: all connections are looked at again.
+/// See [`Guarded`](crate::lock::Guarded). A child would take back what peers were asked for: all
+/// connections are looked at again.
 pub fn before_fork() {
     instances::all()
         .for_each(|instance| instance.state.before_fork(|epoll| epoll.members.watch_all()));
@@ -105,8 +108,9 @@ pub fn in_child() {
 }
 
 impl Epoll {
-    /// Takes note of connections that have moved to a ring, or back. `None` if no ring has a say; else whether the kernel is to be asked
-    /// first, because one of the connections has a direction on TCP.
+    /// Takes note of connections that have moved to a ring, or back. `None` if no ring has a say;
+    /// else whether the kernel is to be asked first, because one of the connections has a direction
+    /// on TCP.
     pub fn refresh(&mut self, epoll: c_int) -> Option<bool> {
         // While a thread sleeps, peers stay asked.
         let bell = self.bell.filter(|_| self.sleepers == 0);
@@ -198,7 +202,8 @@ impl Member {
         }
     }
 
-    /// Whether the kernel may have something at any time. A connection that stays on TCP may; one that is new rarely has.
+    /// Whether the kernel may have something at any time. A connection that stays on TCP may; one
+    /// that is new rarely has.
     pub fn is_half(&self) -> bool {
         match self.by_ring {
             true => self.asked.is_none_or(|asked| asked & IN_OR_OUT != 0),
@@ -232,8 +237,9 @@ impl Member {
         self.by_ring && self.to_ask() != self.asked
     }
 
-    /// What the kernel is to be asked for: nothing that a ring answers. With edges, a new registration would report again what is
-    /// still in TCP, or an end: they stay as they are until the inbound direction, too, is on the ring, and after its end.
+    /// What the kernel is to be asked for: nothing that a ring answers. With edges, a new
+    /// registration would report again what is still in TCP, or an end: they stay as they are until
+    /// the inbound direction, too, is on the ring, and after its end.
     fn to_ask(&self) -> Option<u32> {
         if self.disabled {
             // A new registration of what was reported once would report it again.
@@ -273,7 +279,8 @@ impl Member {
     }
 }
 
-/// epoll_ctl(2), if a connection that can be fast is registered; else `None`: the caller makes the program's own call.
+/// epoll_ctl(2), if a connection that can be fast is registered; else `None`: the caller makes the
+/// program's own call.
 ///
 /// # Safety
 /// `event` is as epoll_ctl(2) demands.
@@ -378,7 +385,8 @@ fn remove(instance: &'static Instance, entry: Entry) {
     }
 }
 
-/// If this is an epoll: it is watched by another one, or by poll(2), or another process has it. What it has stays on TCP.
+/// If this is an epoll: it is watched by another one, or by poll(2), or another process has it.
+/// What it has stays on TCP.
 pub fn nest(epoll: c_int) {
     if let Some(instance) = instances::find(epoll) {
         nest_instance(instance);
@@ -438,8 +446,8 @@ pub fn is_held_by_several(entry: Entry) -> bool {
     place(entry).is_some_and(Instance::is_held_by_several)
 }
 
-/// What a connection has to report, or what carries it, has changed by other means than its peer: the next round looks at it, and a thread that
-/// sleeps begins one.
+/// What a connection has to report, or what carries it, has changed by other means than its peer:
+/// the next round looks at it, and a thread that sleeps begins one.
 pub fn look_again(number: u32) {
     if let Some(instance) = place_of(number) {
         waking::mark(number);
@@ -502,8 +510,8 @@ pub fn forget(is_over: impl Fn(Entry) -> bool) {
     }
 }
 
-/// Removes the registration of a descriptor that is about to be closed while another process has the
-/// file for a moment: until then, the kernel would report events of it.
+/// Removes the registration of a descriptor that is about to be closed while another process has
+/// the file for a moment: until then, the kernel would report events of it.
 pub fn unregister(entry: Entry) {
     let Some(instance) = place(entry) else { return };
     let epoll = instance.with(|state| state.descriptors.first().copied()).flatten();
@@ -514,7 +522,8 @@ pub fn unregister(entry: Entry) {
     }
 }
 
-/// As [`restore`], for a connection whose inbound ring was left with unread bytes: the kernel is asked for all that the program wants.
+/// As [`restore`], for a connection whose inbound ring was left with unread bytes: the kernel is
+/// asked for all that the program wants.
 pub fn restore_in_kernel(entry: Entry) {
     let restore = |state: &mut Epoll| {
         let Some(&epoll) = state.descriptors.first() else { return };

@@ -107,8 +107,8 @@ unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: 
     replace(&environment, |environment| unsafe { real::fexecve(fd, arguments, environment) })
 }
 
-/// Defines a variadic function that calls `$function` with the first argument, and with where the next
-/// five and all others are: System V ABI for x86-64.
+/// Defines a variadic function that calls `$function` with the first argument, and with where the
+/// next five and all others are: System V ABI for x86-64.
 macro_rules! variadic {
     ($(#[$doc:meta])* $name:ident, $function:path) => {
         $(#[$doc])*

@@ -215,7 +215,8 @@ unsafe extern "C-unwind" fn recvmmsg(
     stream::receive_in_kernel(entry, flags, || {
         received.set(call());
         let number = usize::try_from(received.get()).unwrap_or(0).min(count as usize);
-        // SAFETY: as the program promises, and the kernel has written the length of so many messages.
+        // SAFETY: as the program promises, and the kernel has written the length of so many
+        // messages.
         let lengths = (0..number).map(|at| unsafe { (*messages.add(at)).msg_len as isize });
         if received.get() < 0 { -1 } else { lengths.sum() }
     });

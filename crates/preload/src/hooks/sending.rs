@@ -104,7 +104,8 @@ unsafe extern "C-unwind" fn sendto(
     }
 }
 
-/// Connections that a message hands to another process (SCM_RIGHTS) go back to TCP, on which that process has them.
+/// Connections that a message hands to another process (SCM_RIGHTS) go back to TCP, on which that
+/// process has them.
 ///
 /// # Safety
 /// As sendmsg(2) demands.
@@ -316,13 +317,15 @@ fn copy_to_pipe(entry: table::Entry, to: c_int, length: size_t, flags: c_uint) -
     moved
 }
 
-/// Writes what fits into a pipe, whatever the mode of its descriptor. With `waits`, waits until something does.
+/// Writes what fits into a pipe, whatever the mode of its descriptor. With `waits`, waits until
+/// something does.
 fn fill_pipe(pipe: c_int, bytes: &[u8], waits: bool) -> ssize_t {
     let pieces = [piece(bytes.as_ptr().cast(), bytes.len())];
     loop {
         // SAFETY: one piece, which is a slice.
         let written = unsafe { real::pwritev2(pipe, pieces.as_ptr(), 1, -1, libc::RWF_NOWAIT) };
-        // Before Linux 6.5, pipes do not have this flag. A page fits into one that poll(2) shows as ready.
+        // Before Linux 6.5, pipes do not have this flag. A page fits into one that poll(2) shows as
+        // ready.
         let is_old = written < 0 && errno::last() == libc::EOPNOTSUPP;
         if written >= 0 || errno::last() != libc::EAGAIN && !is_old {
             return written;

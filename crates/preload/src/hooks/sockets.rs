@@ -111,7 +111,8 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     code
 }
 
-/// What comes for a socket that is shut in both directions, the kernel answers with a reset: the peer has to send it by TCP.
+/// What comes for a socket that is shut in both directions, the kernel answers with a reset: the
+/// peer has to send it by TCP.
 fn abandon_if_shut(entry: table::Entry) {
     let connection = entry.connection;
     let both = [&connection.read_shut, &connection.write_shut];

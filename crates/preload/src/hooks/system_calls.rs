@@ -11,7 +11,8 @@ use crate::{epoll, io_uring, poll, prepare, real, seccomp, table};
 const LEAVING: [c_long; 4] =
     [libc::SYS_setuid, libc::SYS_setreuid, libc::SYS_setresuid, libc::SYS_chroot];
 
-/// See syscall(2). What concerns a connection is done by the function of that name. Arguments that the program did not pass are not used.
+/// See syscall(2). What concerns a connection is done by the function of that name. Arguments that
+/// the program did not pass are not used.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn syscall(
     number: c_long,
@@ -41,7 +42,8 @@ unsafe extern "C-unwind" fn syscall(
     result
 }
 
-/// Makes the call by libc's function, as this library replaces it; `None` for a call that concerns no connection and no epoll.
+/// Makes the call by libc's function, as this library replaces it; `None` for a call that concerns
+/// no connection and no epoll.
 ///
 /// # Safety
 /// As the system call demands.
@@ -142,8 +144,8 @@ unsafe fn of_events(number: c_long, arguments: [c_long; 6]) -> Option<c_long> {
     Some(result.into())
 }
 
-/// Makes a call that waits for at most the time at this address, and writes there how much of it is left, as the kernel does
-/// and functions of libc do not.
+/// Makes a call that waits for at most the time at this address, and writes there how much of it is
+/// left, as the kernel does and functions of libc do not.
 ///
 /// # Safety
 /// The address is null or that of a time.

@@ -1,8 +1,8 @@
 //! Functions of libc that must be entered as the program has called them: a variadic one, whose
 //! arguments this library does not know, and `dlopen`, which looks where its caller is.
 //!
-//! Each calls a function of this library with its first arguments, and then jumps to the function of
-//! libc, with all registers of arguments and the stack as they were.
+//! Each calls a function of this library with its first arguments, and then jumps to the function
+//! of libc, with all registers of arguments and the stack as they were.
 
 use std::arch::naked_asm;
 use std::sync::atomic::AtomicPtr;
@@ -12,8 +12,8 @@ use libc::{c_char, c_int, c_void};
 
 use crate::{demote, real, table, tcp_only};
 
-/// Defines a function that calls `$before` and jumps to the address that it returns: System V ABI for
-/// x86-64, where `al` has the number of vector registers of a variadic call.
+/// Defines a function that calls `$before` and jumps to the address that it returns: System V ABI
+/// for x86-64, where `al` has the number of vector registers of a variadic call.
 macro_rules! jump_after {
     ($(#[$doc:meta])* $name:ident, $before:path) => {
         $(#[$doc])*

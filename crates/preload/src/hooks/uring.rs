@@ -1,4 +1,5 @@
-//! liburing's functions that set up io_uring, which make their system call by machine code of their own.
+//! liburing's functions that set up io_uring, which make their system call by machine code of their
+//! own.
 //!
 //! A program that has liburing as a shared library calls these instead. One that is linked with it
 //! statically is found at times, see [`io_uring`].

@@ -12,7 +12,8 @@ use rustix::net::{
 
 use crate::settings;
 
-/// Connects to the monitor. Nothing was sent yet. If another user may have made the socket, calls `warn` with its path and the reason.
+/// Connects to the monitor. Nothing was sent yet. If another user may have made the socket, calls
+/// `warn` with its path and the reason.
 ///
 /// # Errors
 /// Those of connect(2), and `ACCESS` if another user may have made the socket.
@@ -37,7 +38,8 @@ pub fn connect(warn: Option<fn(&str, &str)>) -> Result<OwnedFd, Errno> {
 
 /// The user of the process that listens, from the time when it began to.
 fn user_of(socket: &OwnedFd) -> Option<u32> {
-    // By libc: a process of another namespace has the number 0, which rustix's type does not permit.
+    // By libc: a process of another namespace has the number 0, which rustix's type does not
+    // permit.
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the buffer has the stated length.
@@ -53,8 +55,8 @@ fn user_of(socket: &OwnedFd) -> Option<u32> {
     (code == 0).then_some(credentials.uid)
 }
 
-/// What is wrong with the folder of the socket. `None` also if there is none, or it cannot be examined:
-/// then the socket cannot be reached either.
+/// What is wrong with the folder of the socket. `None` also if there is none, or it cannot be
+/// examined: then the socket cannot be reached either.
 fn fault_of_folder(path: &Path) -> Option<&'static str> {
     let folder = fs::symlink_metadata(path.parent()?).ok()?;
     let user = rustix::process::geteuid().as_raw();

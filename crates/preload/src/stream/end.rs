@@ -10,7 +10,8 @@ use crate::table::Entry;
 use crate::tcp::{self, Queue};
 use crate::{pieces, spin};
 
-/// Fills what the last bytes of the ring have left of the buffers from TCP, if the peer has gone on there. The bytes in all.
+/// Fills what the last bytes of the ring have left of the buffers from TCP, if the peer has gone on
+/// there. The bytes in all.
 pub fn append_from_tcp(entry: Entry, pieces: &[iovec], flags: c_int, done: usize) -> usize {
     let peeks = flags & libc::MSG_PEEK != 0;
     // A peek leaves the bytes in the ring: what it has seen may be all of them.
@@ -48,14 +49,16 @@ fn leave_finished_ring(entry: Entry) -> bool {
     over
 }
 
-/// Whether a look at TCP is due after an empty read: the kernel has said that the peer's end is closed, or the last look was some time
-/// ago. A program that reads without a pause looks a few hundred times a second.
+/// Whether a look at TCP is due after an empty read: the kernel has said that the peer's end is
+/// closed, or the last look was some time ago. A program that reads without a pause looks a few
+/// hundred times a second.
 pub fn is_look_due(connection: &Connection) -> bool {
     connection.looked.load(Ordering::Relaxed) != spin::ticks()
         || connection.tcp_ended.load(Ordering::Relaxed) != 0
 }
 
-/// Looks whether the peer has ended without a word in the ring. The inbound direction is back on TCP then, which says how.
+/// Looks whether the peer has ended without a word in the ring. The inbound direction is back on
+/// TCP then, which says how.
 pub fn ended(entry: Entry) -> bool {
     entry.connection.looked.store(spin::ticks(), Ordering::Relaxed);
     // After SHUT_RD the kernel shows an end that is none: more bytes may come.

@@ -1,5 +1,6 @@
-//! What most calls are: one buffer, and a ring that has its bytes or its room. Nothing is done in any other case, which is left to
-//! [`receiving`](super::receiving) and [`sending`](super::sending): the calls here cost a third less.
+//! What most calls are: one buffer, and a ring that has its bytes or its room. Nothing is done in
+//! any other case, which is left to [`receiving`](super::receiving) and
+//! [`sending`](super::sending): the calls here cost a third less.
 
 use std::slice;
 use std::sync::atomic::Ordering;
@@ -23,8 +24,8 @@ fn only(pieces: &[iovec], flags: c_int) -> Option<&iovec> {
     }
 }
 
-/// Receives bytes from the ring. Spins for them with `look` if the call may wait. Returns the result
-/// of the call, or `None` if the general path has to make it.
+/// Receives bytes from the ring. Spins for them with `look` if the call may wait. Returns the
+/// result of the call, or `None` if the general path has to make it.
 pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, look: &Look<'_>) -> Option<isize> {
     let piece = only(pieces, flags)?;
     let connection = entry.connection;
@@ -45,8 +46,8 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, look: &Look<'_>) ->
     }
 }
 
-/// Takes the bytes of the ring that fit into `piece`. Returns their number, or `None` if the ring may
-/// have ended.
+/// Takes the bytes of the ring that fit into `piece`. Returns their number, or `None` if the ring
+/// may have ended.
 #[inline(always)]
 fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
     let mut inbound = connection.lock_inbound_quickly()?;
@@ -98,7 +99,8 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
     Some(length.cast_signed())
 }
 
-/// Whether a read or poll(2) has found the end of the peer's stream, or none would show it any more.
+/// Whether a read or poll(2) has found the end of the peer's stream, or none would show it any
+/// more.
 pub fn may_have_lost_its_reader(connection: &Connection) -> bool {
     connection.inbound_path() == Path::Back
         || connection.tcp_ended.load(Ordering::Relaxed) != 0

@@ -40,7 +40,8 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> 
     receive_some(entry, pieces, flags, real)
 }
 
-/// MSG_WAITALL, by several calls: one in the kernel would not end when the peer goes on with the ring.
+/// MSG_WAITALL, by several calls: one in the kernel would not end when the peer goes on with the
+/// ring.
 fn receive_all(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
     let total = Sink::new(pieces).room();
     let mut done = 0;

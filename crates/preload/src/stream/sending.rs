@@ -22,7 +22,8 @@ const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MO
 pub fn send(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
     let connection = entry.connection;
     if flags & libc::MSG_OOB != 0 {
-        // What FIONREAD and recv(2) count ends at the mark of urgent data, so the peer could not tell where its ring begins.
+        // What FIONREAD and recv(2) count ends at the mark of urgent data, so the peer could not
+        // tell where its ring begins.
         connection.settle(Reason::Unsupported);
     }
     if connection.phase() != Phase::Paired {

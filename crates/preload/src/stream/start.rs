@@ -29,7 +29,8 @@ pub fn get_ready(entry: Entry) {
     }
 }
 
-/// Receives when the peer may have begun to use the ring. `None` if it has, and everything from TCP is read; or to look again.
+/// Receives when the peer may have begun to use the ring. `None` if it has, and everything from TCP
+/// is read; or to look again.
 pub fn receive_at_the_start(
     entry: Entry,
     pieces: &[iovec],
@@ -53,7 +54,8 @@ pub fn receive_at_the_start(
         std::thread::sleep(CROWDED);
         return None;
     }
-    // Before a look at TCP, which may have the end of the stream already: the bytes in the ring come before it.
+    // Before a look at TCP, which may have the end of the stream already: the bytes in the ring
+    // come before it.
     if settle_inbound(entry) {
         return None;
     }
@@ -82,7 +84,8 @@ pub fn receive_at_the_start(
     Some(receive_in_kernel(entry, flags, || tcp::receive(entry.fd, &first, flags)))
 }
 
-/// Fills what the last bytes of TCP have left of the buffers from the ring: a stream has no boundaries.
+/// Fills what the last bytes of TCP have left of the buffers from the ring: a stream has no
+/// boundaries.
 fn append_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, received: isize) -> isize {
     let mut sink = Sink::after(pieces, received.unsigned_abs());
     let peeks = flags & libc::MSG_PEEK != 0;
@@ -105,7 +108,8 @@ fn all_of_tcp_has_come(entry: Entry) -> bool {
     tcp::arrived(entry.fd).is_some_and(|arrived| arrived >= position)
 }
 
-/// Takes bytes from the ring, or looks at them, or drops them, as the flags say. What is taken is counted.
+/// Takes bytes from the ring, or looks at them, or drops them, as the flags say. What is taken is
+/// counted.
 pub fn take(
     inbound: &mut Inbound<'_>,
     sink: &mut Sink<'_>,
@@ -132,7 +136,8 @@ pub fn take(
     Ok(waiter)
 }
 
-/// What [`Sink::fill`] does, without a buffer. Apart, for its buffer would be in the frame of each receive.
+/// What [`Sink::fill`] does, without a buffer. Apart, for its buffer would be in the frame of each
+/// receive.
 #[cold]
 #[inline(never)]
 fn drop_bytes(
@@ -153,7 +158,8 @@ fn wait_for_start(entry: Entry) -> Option<isize> {
     None
 }
 
-/// Moves the inbound direction to the ring, if the peer has begun and everything from TCP is read. Whether it is there.
+/// Moves the inbound direction to the ring, if the peer has begun and everything from TCP is read.
+/// Whether it is there.
 pub fn settle_inbound(entry: Entry) -> bool {
     let connection = entry.connection;
     if connection.inbound_path() != Path::Ready {
@@ -172,7 +178,8 @@ pub fn settle_inbound(entry: Entry) -> bool {
     connection.inbound_path() == Path::Ring
 }
 
-/// Whether the next bytes that come are in the ring, or will be, or the last ones before it are on TCP.
+/// Whether the next bytes that come are in the ring, or will be, or the last ones before it are on
+/// TCP.
 pub fn is_ring_next(entry: Entry) -> bool {
     entry.connection.phase() == Phase::Paired
         && (settle_inbound(entry) || start_of_ring(entry).is_some())
@@ -187,7 +194,8 @@ fn start_of_ring(entry: Entry) -> Option<u64> {
     }
 }
 
-/// The bytes that can be read from the ring, and whether those of TCP come after or before them. `None` without a ring.
+/// The bytes that can be read from the ring, and whether those of TCP come after or before them.
+/// `None` without a ring.
 pub fn unread_in_ring(entry: Entry) -> Option<(u64, bool)> {
     if !is_ring_next(entry) {
         return None;

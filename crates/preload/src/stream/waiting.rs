@@ -45,7 +45,8 @@ pub fn sleep(
 ) -> Wait {
     let connection = entry.connection;
     if tcp::is_nonblocking(entry.fd) {
-        // The program has said so by a system call of its own: it may make others, which find TCP only.
+        // The program has said so by a system call of its own: it may make others, which find TCP
+        // only.
         connection.nonblocking.store(1, Ordering::Relaxed);
         tcp_only::enter(Reason::Unsupported);
         return Wait::Again;

@@ -1,6 +1,6 @@
-//! What the kernel says about a connection (`NETLINK_SOCK_DIAG`): whether all that was sent has arrived. Steps of a
-//! script follow each other faster than acknowledgements, Nagle's algorithm and pacing; the processes themselves
-//! cannot wait without calls that would be part of the test.
+//! What the kernel says about a connection (`NETLINK_SOCK_DIAG`): whether all that was sent has
+//! arrived. Steps of a script follow each other faster than acknowledgements, Nagle's algorithm and
+//! pacing; the processes themselves cannot wait without calls that would be part of the test.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -26,15 +26,16 @@ const MESSAGE: usize = 72;
 const ESTABLISHED: u8 = 1;
 const SYN_SENT: u8 = 2;
 const TIME_WAIT: u8 = 6;
-/// A segment of this end is not acknowledged, or the handshake goes on: SYN-RECEIVED, FIN-WAIT-1, LAST-ACK, CLOSING,
-/// and the kernel's own name for a connection that is not accepted.
+/// A segment of this end is not acknowledged, or the handshake goes on: SYN-RECEIVED, FIN-WAIT-1,
+/// LAST-ACK, CLOSING, and the kernel's own name for a connection that is not accepted.
 const UNDER_WAY: [u8; 6] = [SYN_SENT, 3, 4, 9, 11, 12];
 
 /// One end of a connection.
 #[derive(Debug)]
 struct End {
     state: u8,
-    /// Bytes that were sent once, those that were not sent, and those that arrived; not for TIME-WAIT.
+    /// Bytes that were sent once, those that were not sent, and those that arrived; not for
+    /// TIME-WAIT.
     counts: Option<(u64, u32, u64)>,
 }
 

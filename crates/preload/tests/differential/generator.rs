@@ -1,6 +1,6 @@
-//! Generates scripts from seeds. A model of each connection (`model.rs`) says what a step finds there, so that no step
-//! blocks for ever and no result is a matter of timing: at most 31,000 bytes wait in a direction, which every buffer
-//! takes, and a read blocks only if something will wake it.
+//! Generates scripts from seeds. A model of each connection (`model.rs`) says what a step finds
+//! there, so that no step blocks for ever and no result is a matter of timing: at most 31,000 bytes
+//! wait in a direction, which every buffer takes, and a read blocks only if something will wake it.
 
 mod confine;
 mod endings;
@@ -162,7 +162,8 @@ impl Generator {
         }
     }
 
-    /// What makes a connection go over to shared memory: some exchanges, or many bytes in one direction.
+    /// What makes a connection go over to shared memory: some exchanges, or many bytes in one
+    /// direction.
     fn prelude(&mut self) {
         for connection in 0..self.connections.len() {
             if self.random.percent(15) {
@@ -185,7 +186,8 @@ impl Generator {
         }
     }
 
-    /// Everything that is left on open connections is read, and they are closed or left to the end of the process.
+    /// Everything that is left on open connections is read, and they are closed or left to the end
+    /// of the process.
     fn finish(&mut self) {
         for connection in 0..self.connections.len() {
             for end in 0..2 {

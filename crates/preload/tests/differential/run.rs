@@ -27,14 +27,16 @@ pub struct Record {
     pub ends: Vec<String>,
 }
 
-/// Runs `script`. With the library, the second part tells whether a connection went over to shared memory.
+/// Runs `script`. With the library, the second part tells whether a connection went over to shared
+/// memory.
 pub fn run(script: &Script, library: bool, timeout: Duration) -> (Record, Option<bool>) {
     loop {
         let mut run = Run::start(script, library, timeout);
         let answers = run.all(&script.steps);
         let known = run.processes.values().filter_map(|process| upgraded(process.pid));
         let upgraded = known.reduce(|one, other| one || other);
-        // The kernel may give one port to two connections of a script, which answers with ports cannot tell apart.
+        // The kernel may give one port to two connections of a script, which answers with ports
+        // cannot tell apart.
         let ambiguous = run.ambiguous;
         if run.traces {
             eprintln!("{}: used shared memory: {upgraded:?}", script.origin);
@@ -250,7 +252,8 @@ impl Run {
         end
     }
 
-    /// Sends a signal again and again until the call returns: one that arrives before the call has no effect on it.
+    /// Sends a signal again and again until the call returns: one that arrives before the call has
+    /// no effect on it.
     fn interrupt(&mut self, step: &Step, signal: Signal) -> String {
         let start = Instant::now();
         while start.elapsed() < self.timeout {
@@ -287,7 +290,8 @@ impl Run {
         }
     }
 
-    /// Replaces what differs between runs: ports by the order of their appearance, counts by whether they agree.
+    /// Replaces what differs between runs: ports by the order of their appearance, counts by
+    /// whether they agree.
     fn normalise(&mut self, answer: &str) -> String {
         let words = answer.split(' ').map(|word| {
             if let Some((address, port)) =

@@ -1,4 +1,5 @@
-//! Scripts: lines of calls for up to three processes, as text that can be read, stored and run again.
+//! Scripts: lines of calls for up to three processes, as text that can be read, stored and run
+//! again.
 //!
 //! ```text
 //! # What the script shows.
@@ -10,8 +11,8 @@
 //! B finish                    the answer
 //! ```
 //!
-//! The run itself performs `start`, `finish`, `asleep`, `nudge SIGNAL`, `interrupt SIGNAL` and `kill` (`run.rs`).
-//! `$l0` is the port to which slot `l0` was bound.
+//! The run itself performs `start`, `finish`, `asleep`, `nudge SIGNAL`, `interrupt SIGNAL` and
+//! `kill` (`run.rs`). `$l0` is the port to which slot `l0` was bound.
 
 use std::fmt::Write;
 

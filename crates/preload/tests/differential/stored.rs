@@ -1,8 +1,8 @@
-//! Scripts that are written by hand, in `tests/scripts`: one file for each behaviour. Each runs before a connection goes
-//! over to shared memory, while it does, and afterwards.
+//! Scripts that are written by hand, in `tests/scripts`: one file for each behaviour. Each runs
+//! before a connection goes over to shared memory, while it does, and afterwards.
 //!
-//! `tests/scripts/differences` has those that must answer differently: the documented differences. `LEVADA_SCRIPT_NAME`
-//! selects the scripts whose names contain a text.
+//! `tests/scripts/differences` has those that must answer differently: the documented differences.
+//! `LEVADA_SCRIPT_NAME` selects the scripts whose names contain a text.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,8 @@ use std::thread;
 use super::script::Script;
 use super::{AT_ONCE, compare, compare_once, variable};
 
-/// Exchanges before the steps of a script: a connection is offered in the second one, and goes over some exchanges later.
+/// Exchanges before the steps of a script: a connection is offered in the second one, and goes over
+/// some exchanges later.
 const EXCHANGES: &[usize] = &[0, 2, 3, 4, 5, 8];
 
 /// So many that the connection has gone over, also on a busy machine.

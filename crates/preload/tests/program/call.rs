@@ -54,12 +54,12 @@ pub fn result(returned: i64) -> Result<usize, Errno> {
     usize::try_from(returned).map_err(|_| Errno::last())
 }
 
-/// Calls a function of libc. Pointers among the arguments must come from live references, or be null where the call
-/// permits it.
+/// Calls a function of libc. Pointers among the arguments must come from live references, or be
+/// null where the call permits it.
 macro_rules! call {
     ($function:path: $($argument:expr),*) => {
-        // SAFETY: the pointers among the arguments come from live references to memory of the lengths that stand
-        // beside them, or are null where the call permits it.
+        // SAFETY: the pointers among the arguments come from live references to memory of the
+        // lengths that stand beside them, or are null where the call permits it.
         $crate::call::result(i64::try_from(unsafe { $function($($argument),*) }).unwrap())
     };
 }

@@ -1,5 +1,5 @@
-//! Changes of the whole process: its limit of descriptors, a library that binds to libc by itself, and a
-//! filter of system calls.
+//! Changes of the whole process: its limit of descriptors, a library that binds to libc by itself,
+//! and a filter of system calls.
 
 use std::ffi::CString;
 use std::mem;

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use crate::call::call;
 
-/// Descriptors of the program itself have at least this number, so that a step gets the lowest numbers.
+/// Descriptors of the program itself have at least this number, so that a step gets the lowest
+/// numbers.
 pub const FIRST_OWN: RawFd = 200;
 
 pub struct Control {

@@ -1,4 +1,5 @@
-//! `epoll` in its forms. Events are named by the slot that was added, and sorted: their order is not specified.
+//! `epoll` in its forms. Events are named by the slot that was added, and sorted: their order is
+//! not specified.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -97,7 +98,8 @@ fn wait(form: &str, epoll: RawFd, timeout: c_int, most: usize) -> Result<Vec<Str
     Ok(events[..ready].iter().map(event).collect())
 }
 
-/// `turns EPOLL COUNT`: the events of many calls that return at most one each, every one once: none is starved.
+/// `turns EPOLL COUNT`: the events of many calls that return at most one each, every one once: none
+/// is starved.
 fn turns(state: &State, words: &mut Words) -> Reply {
     let epoll = words.descriptor(state);
     let count: usize = words.number();

@@ -1,8 +1,9 @@
-//! The program of the differential suite. It connects to the control socket of a run, makes the calls of libc that each
-//! line names, and answers with what they returned. It is an ordinary program: it does not know whether the library
-//! is loaded.
+//! The program of the differential suite. It connects to the control socket of a run, makes the
+//! calls of libc that each line names, and answers with what they returned. It is an ordinary
+//! program: it does not know whether the library is loaded.
 //!
-//! `PROGRAM NAME FOLDER` starts it. After `exec`, further arguments carry the control socket and the slots.
+//! `PROGRAM NAME FOLDER` starts it. After `exec`, further arguments carry the control socket and
+//! the slots.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // An invalid line ends the program.
 

@@ -1,4 +1,5 @@
-//! Descriptors that pass between processes (`SCM_RIGHTS`), over a datagram socket in the folder of the run.
+//! Descriptors that pass between processes (`SCM_RIGHTS`), over a datagram socket in the folder of
+//! the run.
 
 use std::ffi::c_int;
 use std::mem;

@@ -1,8 +1,10 @@
-//! Bytes to send. Every tag has a stream of its own, which differs from its neighbours at every position.
+//! Bytes to send. Every tag has a stream of its own, which differs from its neighbours at every
+//! position.
 
 use std::sync::LazyLock;
 
-/// A prime: no two positions whose distance is a multiple of a usual buffer size have the same neighbours.
+/// A prime: no two positions whose distance is a multiple of a usual buffer size have the same
+/// neighbours.
 const PERIOD: usize = 65_521;
 /// The most that one call returns.
 pub const LONGEST: usize = 1 << 20;

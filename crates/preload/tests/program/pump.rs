@@ -1,4 +1,5 @@
-//! Many bytes in both directions at once. Every received byte is compared with what the other end sends.
+//! Many bytes in both directions at once. Every received byte is compared with what the other end
+//! sends.
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
@@ -260,7 +261,8 @@ fn stalled(ready: usize) -> Result<(), Errno> {
     if ready == 0 { Err(Errno(libc::ETIMEDOUT)) } else { Ok(()) }
 }
 
-/// `fill SLOT TAG`: sends without blocking until not even a byte fits, for some time. How much fits is not compared.
+/// `fill SLOT TAG`: sends without blocking until not even a byte fits, for some time. How much fits
+/// is not compared.
 fn fill(socket: RawFd, tag: u64) -> Reply {
     let mut position = 0;
     let mut length = 1 << 16;
@@ -285,7 +287,8 @@ fn fill(socket: RawFd, tag: u64) -> Reply {
     Ok(format!("~{tag}={position}"))
 }
 
-/// `swallow SLOT TAG FROM LENGTH|end`: receives and compares, to the end of the stream or this many bytes.
+/// `swallow SLOT TAG FROM LENGTH|end`: receives and compares, to the end of the stream or this many
+/// bytes.
 fn swallow(socket: RawFd, words: &mut Words) -> Reply {
     let tag = words.number();
     let from: u64 = words.number();

@@ -35,7 +35,8 @@ unsafe extern "C" {
 /// What no call may change: the bytes behind those that it returned.
 const UNTOUCHED: u8 = 0xee;
 
-/// `in FORM SLOT LENGTHS FLAGS`: lengths that are joined by `+` are buffers of one call, or the messages of `recvmmsg`.
+/// `in FORM SLOT LENGTHS FLAGS`: lengths that are joined by `+` are buffers of one call, or the
+/// messages of `recvmmsg`.
 pub fn run(state: &State, words: &mut Words) -> Reply {
     let form = words.text();
     let socket = words.descriptor(state);
@@ -113,7 +114,8 @@ fn splice(socket: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
     Ok(moved)
 }
 
-/// With space for an address and for control messages, of which a connection has none unless an option asks for them.
+/// With space for an address and for control messages, of which a connection has none unless an
+/// option asks for them.
 fn receive_message(socket: RawFd, lengths: &[usize], flags: c_int) -> Reply {
     let mut buffer = vec![UNTOUCHED; lengths.iter().sum()];
     let vectors = vectors(buffer.as_mut_ptr(), lengths);

@@ -9,7 +9,8 @@ use crate::flags;
 use crate::pattern;
 use crate::state::{State, Words};
 
-/// `out FORM SLOT LENGTHS TAG FLAGS`: lengths that are joined by `+` are buffers of one call, or the messages of `sendmmsg`.
+/// `out FORM SLOT LENGTHS TAG FLAGS`: lengths that are joined by `+` are buffers of one call, or
+/// the messages of `sendmmsg`.
 pub fn run(state: &State, words: &mut Words) -> Reply {
     let form = words.text();
     let socket = words.descriptor(state);
@@ -138,7 +139,8 @@ fn cork(socket: RawFd, on: c_int) -> Result<usize, Errno> {
     call!(libc::setsockopt: socket, libc::IPPROTO_TCP, libc::TCP_CORK, value, length)
 }
 
-/// `zerocopy SLOT LENGTH TAG`: sends without a copy, and waits until the kernel has released the bytes.
+/// `zerocopy SLOT LENGTH TAG`: sends without a copy, and waits until the kernel has released the
+/// bytes.
 pub fn zerocopy(state: &State, words: &mut Words) -> Reply {
     let socket = words.descriptor(state);
     let length = words.number();

@@ -123,8 +123,8 @@ unsafe extern "C" {
     fn closefrom(first: c_int);
 }
 
-/// `close-range FIRST call|syscall|from`: every descriptor from FIRST on, except those of the program itself, or for `from` all of
-/// the program's as well, which then ends.
+/// `close-range FIRST call|syscall|from`: every descriptor from FIRST on, except those of the
+/// program itself, or for `from` all of the program's as well, which then ends.
 fn close_range(words: &mut Words) -> Reply {
     let first: u32 = words.number();
     match words.text() {
@@ -213,7 +213,8 @@ fn to_c(address: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     (storage, length as libc::socklen_t)
 }
 
-/// An address in an answer: `@` and its text. The run replaces its port, which differs between runs.
+/// An address in an answer: `@` and its text. The run replaces its port, which differs between
+/// runs.
 pub fn from_c(storage: &libc::sockaddr_storage, length: libc::socklen_t) -> String {
     let pointer = &raw const *storage;
     let address = match c_int::from(storage.ss_family) {

@@ -1,4 +1,5 @@
-//! Connections as streams of stdio, and as targets of asynchronous I/O: libc reads and writes them itself.
+//! Connections as streams of stdio, and as targets of asynchronous I/O: libc reads and writes them
+//! itself.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::os::fd::RawFd;

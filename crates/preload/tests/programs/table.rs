@@ -198,7 +198,8 @@ const STATIC_CLIENT: Service = Service {
     ],
 };
 
-/// Compiles the program in Go. With cgo it is linked dynamically, so that the library is loaded into it; without, statically.
+/// Compiles the program in Go. With cgo it is linked dynamically, so that the library is loaded
+/// into it; without, statically.
 fn compile_go(place: &Testbed, cgo: bool) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/echo.go");
     let mut compiler = command("go", &["build", "-o"]);
@@ -408,7 +409,8 @@ fn check_pgbench(_: &Testbed, output: &str) {
     assert!(output.contains("number of failed transactions: 0 ") && output.contains("tps = "));
 }
 
-/// The server refuses to run as root. If the clients do, the two are of different users, and their connections stay on TCP.
+/// The server refuses to run as root. If the clients do, the two are of different users, and their
+/// connections stay on TCP.
 const POSTGRES: Service = Service {
     name: "PostgreSQL",
     prepare: initdb,

@@ -36,7 +36,8 @@ impl Tcp {
     }
 }
 
-/// As `preload` sends: by TCP until the reader is ready, then one more message by TCP, then by the ring.
+/// As `preload` sends: by TCP until the reader is ready, then one more message by TCP, then by the
+/// ring.
 fn send(producer: &mut Producer<Simulated>, tcp: &Tcp, by_ring: &mut bool, byte: u8) {
     if *by_ring {
         assert_eq!(producer.push(&[byte]).unwrap(), 1);
@@ -113,7 +114,8 @@ fn a_start_and_a_readiness_that_is_taken_back_exclude_each_other() {
     });
 }
 
-/// What the reader has not read when it leaves, the writer can send again: nothing is lost, and nothing comes twice.
+/// What the reader has not read when it leaves, the writer can send again: nothing is lost, and
+/// nothing comes twice.
 #[test]
 fn what_a_reader_leaves_is_sent_again() {
     explore(|| {
@@ -139,7 +141,8 @@ fn what_a_reader_leaves_is_sent_again() {
     });
 }
 
-/// A writer that ends and a reader that leaves agree who delivers the rest: the ring, or the writer once more.
+/// A writer that ends and a reader that leaves agree who delivers the rest: the ring, or the writer
+/// once more.
 #[test]
 fn an_end_and_a_reader_that_leaves_deliver_the_rest_once() {
     explore(|| {

@@ -1,4 +1,5 @@
-//! Reads what a process shows, without mapping its file: the process may change it at any time, also its length.
+//! Reads what a process shows, without mapping its file: the process may change it at any time,
+//! also its length.
 
 use std::mem::offset_of;
 use std::net::SocketAddr;
@@ -74,7 +75,8 @@ pub struct Traffic {
     pub wakeups: u64,
 }
 
-/// The memory that a process has counted for its rings, in bytes, as its records say: 0 if they are none.
+/// The memory that a process has counted for its rings, in bytes, as its records say: 0 if they are
+/// none.
 pub fn memory(file: impl AsFd) -> u64 {
     let mut header = [0; size_of::<Totals>()];
     if read_exact(file.as_fd(), &mut header, 0).is_err()
@@ -109,7 +111,8 @@ impl Snapshot {
     /// Reads the file. The offset of the open file changes, its content does not.
     ///
     /// # Errors
-    /// [`SnapshotError::NotRecords`] if the file has another length, other first bytes, or numbers that are not in use.
+    /// [`SnapshotError::NotRecords`] if the file has another length, other first bytes, or numbers
+    /// that are not in use.
     pub fn read(file: impl AsFd) -> Result<Self, SnapshotError> {
         let file = file.as_fd();
         if u64::try_from(fstat(file)?.st_size) != Ok(LENGTH as u64) {

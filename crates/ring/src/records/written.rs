@@ -11,8 +11,9 @@ use super::{HEADER, LENGTH, MAGIC, RECORDS, Record, SEALS, STRIDE, Totals};
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sealed;
 
-/// The file with the records of this process, as long as this is not dropped. Children of a fork share it. A child that writes anything
-/// into it falsifies what the file shows; no address, length or position comes from it.
+/// The file with the records of this process, as long as this is not dropped. Children of a fork
+/// share it. A child that writes anything into it falsifies what the file shows; no address, length
+/// or position comes from it.
 pub struct Records(NonNull<u8>);
 
 // SAFETY: the mapping is at the same address in every thread, and is reached by atomics only.
@@ -27,7 +28,8 @@ unsafe impl Sync for Records {}
 struct Free {
     /// Records that were ever used.
     used: AtomicU32,
-    /// The record that was freed last, plus 1; and, in the upper half, the number of changes (against the ABA problem).
+    /// The record that was freed last, plus 1; and, in the upper half, the number of changes
+    /// (against the ABA problem).
     last: AtomicU64,
 }
 
@@ -42,17 +44,19 @@ const _: () = assert!(RECORDS.is_power_of_two() && STRIDE.is_multiple_of(align_o
 const ATTEMPTS: u32 = 100;
 
 impl Records {
-    /// Makes the file, maps it, and seals it: no other process can write to it. Returns the file, which is for the monitor.
+    /// Makes the file, maps it, and seals it: no other process can write to it. Returns the file,
+    /// which is for the monitor.
     ///
     /// # Errors
-    /// Those of memfd_create(2), mmap(2) and fcntl(2) with F_ADD_SEALS; `FBIG` if the process may not have files of this length,
-    /// `INVAL` before Linux 5.1.
+    /// Those of memfd_create(2), mmap(2) and fcntl(2) with F_ADD_SEALS; `FBIG` if the process may
+    /// not have files of this length, `INVAL` before Linux 5.1.
     #[allow(unsafe_code)]
     pub fn create() -> Result<(OwnedFd, Self), Errno> {
         let file = sealed::unsealed("levada-records", LENGTH as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address that the kernel chooses; no other process has the file before it is sealed.
+        // SAFETY: a new mapping at an address that the kernel chooses; no other process has the
+        // file before it is sealed.
         let start = unsafe { mmap(std::ptr::null_mut(), LENGTH, protection, flags, &file, 0)? };
         let records = Self(NonNull::new(start.cast()).ok_or(Errno::NOMEM)?);
         fcntl_add_seals(&file, SEALS)?;
@@ -133,7 +137,8 @@ fn exchange(free: &Free, last: u64, first: u32) -> Result<(), u64> {
 impl Drop for Records {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `create` with this length, and no reference to it outlives `self`.
+        // SAFETY: the mapping was made by `create` with this length, and no reference to it
+        // outlives `self`.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LENGTH) };
     }
 }

@@ -1,4 +1,5 @@
-//! Copies by instructions that the compiler does not see into. None of them changes the direction flag, which is clear by the ABI.
+//! Copies by instructions that the compiler does not see into. None of them changes the direction
+//! flag, which is clear by the ABI.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +7,8 @@ use std::arch::asm;
 
 /// Bytes that one round of the loop copies, and the alignment of what it writes.
 const ROUND: usize = 64;
-/// From here on, the string instruction is faster than the loop, if it is fast at all: see [`is_string_slow`].
+/// From here on, the string instruction is faster than the loop, if it is fast at all: see
+/// [`is_string_slow`].
 const LONG: usize = 2048;
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -16,7 +18,8 @@ const PAGE: usize = 4096;
 /// # Safety
 /// There are so many at `from`, and room for them at `to`, which do not overlap.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
-    // SAFETY: as the caller promises; each arm copies at most `length` bytes from both starts, or up to both ends.
+    // SAFETY: as the caller promises; each arm copies at most `length` bytes from both starts, or
+    // up to both ends.
     unsafe {
         match length {
             0 => {}
@@ -35,8 +38,9 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// AMD's Zen 3 takes 25 times as long for a string instruction that writes 1 to 32 bytes behind where it reads, counted within pages: it
-/// takes them for one place. Buffers that malloc(3) maps begin 16 bytes into a page, and rings at its start.
+/// AMD's Zen 3 takes 25 times as long for a string instruction that writes 1 to 32 bytes behind
+/// where it reads, counted within pages: it takes them for one place. Buffers that malloc(3) maps
+/// begin 16 bytes into a page, and rings at its start.
 fn is_string_slow(to: *mut u8, from: *const u8) -> bool {
     to.addr().wrapping_sub(from.addr()) % PAGE < ROUND
 }
@@ -148,7 +152,8 @@ unsafe fn ends_of_16(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// The first round and the last one write anywhere, those between them aligned. Bytes of two rounds are copied twice.
+/// The first round and the last one write anywhere, those between them aligned. Bytes of two rounds
+/// are copied twice.
 ///
 /// # Safety
 /// As [`copy`], with a length of [`ROUND`] at least.
@@ -157,7 +162,8 @@ unsafe fn by_rounds(to: *mut u8, from: *const u8, length: usize) {
     // All but the last round, which has 1 to `ROUND` bytes that the others leave.
     let rounds = (length - skipped).saturating_sub(1) / ROUND;
     let last = length - ROUND;
-    // SAFETY: as the caller promises: the first round ends behind `skipped`, and `rounds` rounds from there before the end.
+    // SAFETY: as the caller promises: the first round ends behind `skipped`, and `rounds` rounds
+    // from there before the end.
     unsafe {
         round(to, from);
         if rounds > 0 {
@@ -178,7 +184,8 @@ unsafe fn round(to: *mut u8, from: *const u8) {
 }
 
 /// # Safety
-/// As [`copy`], with a length of `rounds` times [`ROUND`], one at least; `to` is aligned to [`ROUND`].
+/// As [`copy`], with a length of `rounds` times [`ROUND`], one at least; `to` is aligned to
+/// [`ROUND`].
 unsafe fn aligned_rounds(to: *mut u8, from: *const u8, rounds: usize) {
     // SAFETY: as the caller promises.
     unsafe {

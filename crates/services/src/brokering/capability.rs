@@ -1,8 +1,9 @@
-//! `capability`: carries requests for capabilities (questions) to the entities that have registered, and their replies
-//! back: Capone (secure channels and capabilities), figure "Capability Request".
+//! `capability`: carries requests for capabilities (questions) to the entities that have
+//! registered, and their replies back: Capone (secure channels and capabilities), figure
+//! "Capability Request".
 //!
-//! The clients need not trust it: questions are signed, replies sealed ([`levada_capability::exchange`]). It can only
-//! withhold them.
+//! The clients need not trust it: questions are signed, replies sealed
+//! ([`levada_capability::exchange`]). It can only withhold them.
 
 mod entity;
 mod messages;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use levada_core::{Identity, Params};
 use levada_service::{
-    Context, Invocation, PreparedRun, Refused, Service, ServiceType, definition_options,
+    Context, Invocation, Over, Prepared, Refused, Service, ServiceType, definition_options,
 };
 use levada_session::Stream;
 use serde::Deserialize;
@@ -83,12 +84,12 @@ impl Service for Mediator {
         role(params).map(drop)
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let role = role(params)?.ok_or(Refused::Missing(ROLE))?;
         let pending = self.pending.clone();
         let node = self.node;
         // Further streams that the client opens are refused.
-        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream: Stream| async move {
+        Ok(Prepared::stream(move |Invocation { holder, .. }, stream: Stream| async move {
             let (send, receive) = stream.split();
             match role {
                 Role::Entity => entity::serve(&pending, holder, send, receive).await,

@@ -1,8 +1,8 @@
-//! `invoke`: starts a session at another node on behalf of its client, and carries the messages both ways: Capone (secure
-//! channels and capabilities), figure "Invoke Service".
+//! `invoke`: starts a session at another node on behalf of its client, and carries the messages
+//! both ways: Capone (secure channels and capabilities), figure "Invoke Service".
 //!
-//! The client narrows its capability and passes it on to this node. The parameters name the session; the capability itself
-//! is the first message on the stream, and is not stored.
+//! The client narrows its capability and passes it on to this node. The parameters name the
+//! session; the capability itself is the first message on the stream, and is not stored.
 
 #[cfg(test)]
 mod tests;
@@ -14,8 +14,8 @@ use levada_capability::{Capability, LinkId};
 use levada_core::{Identity, Params};
 use levada_service::stdio::{Message, Window};
 use levada_service::{
-    CallError, CallErrorKind, Client, Context, LINGER, PreparedRun, Refused, Service, ServiceError, ServiceType,
-    definition_options, exit,
+    CallError, CallErrorKind, Client, Context, LINGER, Over, Prepared, Refused, Service,
+    ServiceError, ServiceType, definition_options, exit,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use serde::Deserialize;
@@ -42,7 +42,8 @@ const CAPABILITY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The size of a read, in bytes.
 const PART: usize = 64 * 1024;
 
-/// The parameters of an invocation of `capability`, which is bound to the invoking node. They contain no secret.
+/// The parameters of an invocation of `capability`, which is bound to the invoking node. They
+/// contain no secret.
 pub fn parameters(capability: &Capability) -> Params {
     let mut params = Params::new();
     let link = capability.ids().last().map(ToString::to_string).unwrap_or_default();
@@ -100,7 +101,8 @@ impl Invoke {
         Self { node: context.node, client: context.client.clone(), start: options.start }
     }
 
-    /// The target in the parameters; `None` if a part of it is missing. A present node and service must be allowed.
+    /// The target in the parameters; `None` if a part of it is missing. A present node and service
+    /// must be allowed.
     fn target(&self, params: &Params) -> Result<Option<Target>, Refused> {
         for (key, _) in params.iter() {
             match key {
@@ -152,7 +154,8 @@ impl Run {
         }
     }
 
-    /// The capability, if it is the one that the session is for; the outer error ends the session without a message.
+    /// The capability, if it is the one that the session is for; the outer error ends the session
+    /// without a message.
     async fn receive_capability(
         &self,
         receive: &mut ReceiveHalf,
@@ -207,14 +210,14 @@ impl Service for Invoke {
         self.target(params).map(drop)
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let Some(target) = self.target(params)? else {
             let missing = [NODE, SERVICE].into_iter().find(|key| params.value(key).is_none());
             return Err(Refused::Missing(missing.unwrap_or(LINK)));
         };
         let run = Run { node: self.node, client: self.client.clone(), target };
         // Further streams of the client are refused.
-        Ok(PreparedRun::new(move |_, stream| run.serve(stream)))
+        Ok(Prepared::stream(move |_, stream| run.serve(stream)))
     }
 
     /// The service that is started, and its node.
@@ -232,8 +235,8 @@ enum Broken {
     Far(StreamError),
 }
 
-/// Carries messages both ways until both sides have finished. When the service has finished, the client has [`LINGER`] to
-/// finish; when the client has disconnected, this returns at once.
+/// Carries messages both ways until both sides have finished. When the service has finished, the
+/// client has [`LINGER`] to finish; when the client has disconnected, this returns at once.
 async fn carry(
     near_send: &mut SendHalf,
     near_receive: &mut ReceiveHalf,
@@ -266,7 +269,8 @@ async fn carry(
     }
 }
 
-/// Carries the client's messages in parts, so their length needs no bound. They are not interpreted.
+/// Carries the client's messages in parts, so their length needs no bound. They are not
+/// interpreted.
 async fn to_service(near: &mut ReceiveHalf, far: &mut SendHalf) -> Result<(), Broken> {
     let mut part = vec![0; PART];
     let mut closed = near.closed();
@@ -281,7 +285,8 @@ async fn to_service(near: &mut ReceiveHalf, far: &mut SendHalf) -> Result<(), Br
     far.finish().await.map_err(Broken::Far)
 }
 
-/// Carries the service's messages in the same way. The other direction detects that the client has disconnected.
+/// Carries the service's messages in the same way. The other direction detects that the client has
+/// disconnected.
 async fn to_client(far: &mut ReceiveHalf, near: &mut SendHalf) -> Result<(), Broken> {
     let mut part = vec![0; PART];
     while let Some((length, end)) = far.read(&mut part).await.map_err(Broken::Far)? {
@@ -298,8 +303,11 @@ async fn fail(
     error: CallError,
 ) -> Result<(), ServiceError> {
     let text = match error.kind {
-        // Without the addresses: otherwise a client could scan the network of this node with addresses of its choice.
-        CallErrorKind::Unreachable => format!("unreachable: this node does not reach {}", target.node),
+        // Without the addresses: otherwise a client could scan the network of this node with
+        // addresses of its choice.
+        CallErrorKind::Unreachable => {
+            format!("unreachable: this node does not reach {}", target.node)
+        }
         CallErrorKind::Local => "an error of the invoking node, which is in its log".to_owned(),
         _ => error.text.clone(),
     };

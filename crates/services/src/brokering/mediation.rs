@@ -1,5 +1,5 @@
-//! The messages of a session of type `capability` on its stream, for the service and for both kinds of clients: entities,
-//! which decide, and requesters.
+//! The messages of a session of type `capability` on its stream, for the service and for both kinds
+//! of clients: entities, which decide, and requesters.
 
 use levada_core::wire::{self, mediation::Part};
 use levada_service::ServiceError;

@@ -13,8 +13,9 @@ use super::session::{RequestError, Session, check_length, conflict, needs_packag
 
 /// Maximum number of objects of a batch.
 pub const MAX_BATCH: usize = 64;
-/// Maximum size of all packages of a batch, in bytes. If a client also counts descriptors and package descriptions
-/// within this limit, its request does not exceed the maximum size of a message.
+/// Maximum size of all packages of a batch, in bytes. If a client also counts descriptors and
+/// package descriptions within this limit, its request does not exceed the maximum size of a
+/// message.
 pub const MAX_BATCH_BYTES: usize = 1024 * 1024;
 
 /// A draft, or why it is refused.
@@ -150,7 +151,8 @@ fn check(draft: Draft) -> Checked {
     Ok(draft)
 }
 
-/// Refuses the drafts whose package does not have the announced digest. Returns the drafts and the other packages.
+/// Refuses the drafts whose package does not have the announced digest. Returns the drafts and the
+/// other packages.
 fn verify_packages(
     mut drafts: Vec<Checked>,
     missing: &[MissingPackage],

@@ -19,6 +19,7 @@ pub enum HandleError {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, HandleError> {
-    // A store does not panic, so an error means that the runtime is shutting down and dropped the work.
+    // A store does not panic, so an error means that the runtime is shutting down and dropped the
+    // work.
     Ok(spawn_blocking(work).await.map_err(|_| HandleError::Closing)??)
 }

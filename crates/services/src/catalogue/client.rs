@@ -85,7 +85,8 @@ pub struct Admitted {
     pub providers: u32,
     /// The BLAKE3 hash of the package, as the catalogue says.
     pub root: [u8; 32],
-    /// The first link of a capability for the swarm. `None` if no other peer provides the package, and the reader will not.
+    /// The first link of a capability for the swarm. `None` if no other peer provides the package,
+    /// and the reader will not.
     pub granted: Option<Granted>,
 }
 
@@ -117,8 +118,8 @@ impl CatalogueClient {
         accepted(parse(message.map_err(|_| PipeError::Stalled)??)?)
     }
 
-    /// The next response, without a timeout: for requests that read the whole store, or wait for changes. The
-    /// connection detects a lost peer.
+    /// The next response, without a timeout: for requests that read the whole store, or wait for
+    /// changes. The connection detects a lost peer.
     async fn late_response(&mut self) -> Result<Response, CatalogueError> {
         accepted(parse(self.receive.receive(wire::MAX_MESSAGE).await?)?)
     }

@@ -4,8 +4,8 @@ use levada_catalogue::model::{Kind, Published};
 use levada_core::{Identity, check_name, wire};
 use serde::{Deserialize, Serialize};
 
-/// The descriptor of a service. The object's name is the node's identity, a dot, and the service's name, so that a right to
-/// publish can be limited to one node.
+/// The descriptor of a service. The object's name is the node's identity, a dot, and the service's
+/// name, so that a right to publish can be limited to one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceDescriptor {
@@ -63,8 +63,8 @@ impl ServiceDescriptor {
     }
 }
 
-/// The node and the descriptor of a published object of type `service`. `None` unless the node itself has published it: its
-/// signature must be valid, and the object's name must match.
+/// The node and the descriptor of a published object of type `service`. `None` unless the node
+/// itself has published it: its signature must be valid, and the object's name must match.
 pub fn service_of(published: &Published) -> Option<(Identity, ServiceDescriptor)> {
     let found: ServiceDescriptor = serde_json::from_slice(&published.descriptor).ok()?;
     let node: Identity = found.node.parse().ok()?;

@@ -23,7 +23,8 @@ pub struct CatalogueHandle {
 }
 
 impl CatalogueHandle {
-    /// A handle for `store`. All later changes must go through this handle, so that watchers are notified.
+    /// A handle for `store`. All later changes must go through this handle, so that watchers are
+    /// notified.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         let revision = watch::Sender::new(0);
         let uploads = Uploads::default();
@@ -31,7 +32,8 @@ impl CatalogueHandle {
         Self { store, clock, revision, uploads, low_priority, swarm: OnceLock::new() }
     }
 
-    /// Offers long packages through the swarm of a node from now on. Only the first call has an effect.
+    /// Offers long packages through the swarm of a node from now on. Only the first call has an
+    /// effect.
     pub fn offer_swarm(&self, offer: Arc<SwarmOffer>) {
         let _ = self.swarm.set(offer);
     }
@@ -50,8 +52,8 @@ impl CatalogueHandle {
         Arc::strong_count(&self.store) == 1
     }
 
-    /// Receives the revision of each change made through this handle, 0 before the first; or of each change of a store that others
-    /// change, too.
+    /// Receives the revision of each change made through this handle, 0 before the first; or of
+    /// each change of a store that others change, too.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.store.followed().unwrap_or_else(|| self.revision.subscribe())
     }
@@ -78,9 +80,9 @@ impl CatalogueHandle {
         blocking(move || work(&*store)).await
     }
 
-    /// Runs `work`, which must be short, on the low-priority thread, in order of the calls. It does not delay readers;
-    /// on a busy machine it may start much later. If the future is dropped before `work` has started, `work` does not
-    /// run; afterwards it runs to completion.
+    /// Runs `work`, which must be short, on the low-priority thread, in order of the calls. It does
+    /// not delay readers; on a busy machine it may start much later. If the future is dropped
+    /// before `work` has started, `work` does not run; afterwards it runs to completion.
     ///
     /// # Errors
     /// [`HandleError::Store`] with the error of `work`; [`HandleError::Closing`].
@@ -125,8 +127,9 @@ impl CatalogueHandle {
         self.change(move |store| store.publish(&draft, by, now)).await
     }
 
-    /// Stores the packages `contents`, publishes `drafts` in order, and notifies watchers. The result has an outcome
-    /// for each draft. All drafts share one transaction, unless one of them fails.
+    /// Stores the packages `contents`, publishes `drafts` in order, and notifies watchers. The
+    /// result has an outcome for each draft. All drafts share one transaction, unless one of them
+    /// fails.
     ///
     /// # Errors
     /// As for [`Store::add_blobs`].

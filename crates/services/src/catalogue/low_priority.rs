@@ -1,11 +1,14 @@
-//! A thread of the lowest scheduling class, on which single publications run, so that they do not delay readers.
+//! A thread of the lowest scheduling class, on which single publications run, so that they do not
+//! delay readers.
 //!
-//! A publication takes a fraction of a millisecond of processor time, in steps of SQLite that cannot be divided. On a
-//! processor shared with readers, a thread of normal priority would run to the end of its time slice (1.4 ms with two
-//! processors) while answers wait. Linux preempts a `SCHED_IDLE` thread as soon as another thread is runnable
-//! (sched(7)). On a busy processor it still has a share of about 0.3 %, which is too little for an import; imports
-//! therefore do not use this thread. Where Linux groups processes, as for sessions and systemd's services, the share is
-//! of the node's own share. On a disk whose scheduler has I/O classes, the writes of this thread come last, too.
+//! A publication takes a fraction of a millisecond of processor time, in steps of SQLite that
+//! cannot be divided. On a processor shared with readers, a thread of normal priority would run to
+//! the end of its time slice (1.4 ms with two processors) while answers wait. Linux preempts a
+//! `SCHED_IDLE` thread as soon as another thread is runnable (sched(7)). On a busy processor it
+//! still has a share of about 0.3 %, which is too little for an import; imports therefore do not
+//! use this thread. Where Linux groups processes, as for sessions and systemd's services, the share
+//! is of the node's own share. On a disk whose scheduler has I/O classes, the writes of this thread
+//! come last, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -33,7 +36,8 @@ impl LowPriority {
         let run = move || {
             set_idle_class();
             while let Some(work) = work.blocking_recv() {
-                // A store does not panic. If one does, the thread continues, as tokio's threads for blocking work do.
+                // A store does not panic. If one does, the thread continues, as tokio's threads for
+                // blocking work do.
                 let _ = catch_unwind(AssertUnwindSafe(work));
             }
         };
@@ -41,8 +45,8 @@ impl LowPriority {
         Some(Self { work: send })
     }
 
-    /// Runs `work` on the thread, in order of the calls. `None` if `work` panicked. If the future is dropped before
-    /// `work` has started, `work` does not run; afterwards it runs to completion.
+    /// Runs `work` on the thread, in order of the calls. `None` if `work` panicked. If the future
+    /// is dropped before `work` has started, `work` does not run; afterwards it runs to completion.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -76,7 +80,8 @@ mod tests {
         let low_priority = LowPriority::start().unwrap();
         let stat = low_priority.run(|| fs::read_to_string("/proc/thread-self/stat").unwrap()).await;
         let stat = stat.unwrap();
-        // The name, field 2, may contain blanks. Field 3 follows its parenthesis; the policy is field 41 (proc(5)).
+        // The name, field 2, may contain blanks. Field 3 follows its parenthesis; the policy is
+        // field 41 (proc(5)).
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
         assert_eq!(fields[41 - 3], "5", "SCHED_IDLE: {stat}");
     }

@@ -67,7 +67,8 @@ impl Session<'_> {
             let Some((open, bytes)) = read else {
                 let digest = digest_text(&package.digest);
                 tracing::warn!(%digest, at, "a package cannot be read on");
-                // The client would store a failure as a part of the package. It resumes from what it has.
+                // The client would store a failure as a part of the package. It resumes from what
+                // it has.
                 return Err(RequestError::Finished);
             };
             for part in bytes.chunks(wire::MAX_PART) {
@@ -113,12 +114,13 @@ impl Session<'_> {
         let (found, findings) = mpsc::channel(FINDING_QUEUE);
         let handle = self.handle;
         let work = handle.with(move |store| {
-            // If the session has ended, the findings are dropped, and the verification runs to completion.
+            // If the session has ended, the findings are dropped, and the verification runs to
+            // completion.
             store.verify(&mut |finding| drop(found.blocking_send(finding.to_string())))
         });
         let sending = async {
-            // If sending fails, the receiver is dropped here, so that the verification does not wait for space in the
-            // queue.
+            // If sending fails, the receiver is dropped here, so that the verification does not
+            // wait for space in the queue.
             let mut findings = findings;
             while let Some(text) = findings.recv().await {
                 let text = Failed::new(Cause::Unspecified, text).text;

@@ -1,4 +1,5 @@
-//! Conversions between wire messages and the types of the catalogue, with all checks of received messages.
+//! Conversions between wire messages and the types of the catalogue, with all checks of received
+//! messages.
 
 use levada_catalogue::model::{Kind, Published, Version, VersionReq};
 use levada_catalogue::store::{Action, AuditEntry, Change, StoreError};
@@ -55,7 +56,8 @@ pub(super) fn entry(published: Published, full: bool) -> wire::Entry {
     }
 }
 
-/// The version in an entry, checked against the model. A descriptor, if present, must match its digest.
+/// The version in an entry, checked against the model. A descriptor, if present, must match its
+/// digest.
 pub(super) fn published(entry: wire::Entry) -> Result<Published, Failed> {
     let digest = digest(&entry.digest)?;
     if !entry.descriptor.is_empty() && sha256(&[&entry.descriptor]) != digest {
@@ -99,8 +101,8 @@ pub(super) fn check_logged(entry: &wire::Logged) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The name of an event or action must be graphic ASCII. Names that are not known here are allowed: later releases may
-/// add some.
+/// The name of an event or action must be graphic ASCII. Names that are not known here are allowed:
+/// later releases may add some.
 fn check_word(text: &str) -> Result<(), Failed> {
     let fits = text.len() <= MAX_WORD && text.bytes().all(|byte| byte.is_ascii_graphic());
     if fits {
@@ -145,7 +147,8 @@ pub(super) fn unknown(text: &str) -> Failed {
     Failed::new(Cause::Unknown, text)
 }
 
-/// The response for an error of the store; `None` for internal errors, whose details are only logged.
+/// The response for an error of the store; `None` for internal errors, whose details are only
+/// logged.
 pub(super) fn failed(error: &StoreError) -> Option<Failed> {
     let cause = match error {
         StoreError::Draft(_)

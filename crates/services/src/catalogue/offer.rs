@@ -1,4 +1,5 @@
-//! What a catalogue offers through the swarm of its node: packages, with the hash trees that are stored beside them.
+//! What a catalogue offers through the swarm of its node: packages, with the hash trees that are
+//! stored beside them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -13,9 +14,11 @@ use levada_swarm::content::Source;
 
 use crate::swarm::{Admission, Shares};
 
-/// The shortest package that is offered, in bytes: a shorter one is fetched in less time than its providers are met.
+/// The shortest package that is offered, in bytes: a shorter one is fetched in less time than its
+/// providers are met.
 pub const MIN_PACKAGE: u64 = 1 << 20;
-/// For how long a share waits for a client that was admitted. Its capability expires after the same time.
+/// For how long a share waits for a client that was admitted. Its capability expires after the same
+/// time.
 pub const ADMISSION_TIME: Duration = Duration::from_secs(60);
 /// The size of the chunks of a package.
 const CHUNK: ChunkSize = ChunkSize::DEFAULT;
@@ -71,7 +74,8 @@ impl Drop for Recent {
     }
 }
 
-/// The stored hash tree, or one that is computed and stored now: the package is read, and must have its digest.
+/// The stored hash tree, or one that is computed and stored now: the package is read, and must have
+/// its digest.
 pub(super) fn hash_tree(
     store: &dyn Store,
     package: &Package,

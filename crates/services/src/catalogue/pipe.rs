@@ -1,5 +1,5 @@
-//! A message channel over the stream of a session, or over a local socket. On a socket, each message is preceded by its
-//! length (4 bytes, big-endian).
+//! A message channel over the stream of a session, or over a local socket. On a socket, each
+//! message is preceded by its length (4 bytes, big-endian).
 
 use std::io;
 use std::time::Duration;
@@ -72,11 +72,12 @@ pub fn of_bytes(
 }
 
 impl Sender {
-    /// Sends one message. Not cancel-safe: if the future is dropped before it completes, no further message can be
-    /// sent.
+    /// Sends one message. Not cancel-safe: if the future is dropped before it completes, no further
+    /// message can be sent.
     ///
     /// # Errors
-    /// [`PipeError`] if the stream or socket has ended, or the peer does not accept the message within 30 s.
+    /// [`PipeError`] if the stream or socket has ended, or the peer does not accept the message
+    /// within 30 s.
     pub async fn send(&mut self, message: &[u8]) -> Result<(), PipeError> {
         timeout(SEND_TIMEOUT, self.write(message)).await.map_err(|_| PipeError::Stalled)?
     }
@@ -110,7 +111,8 @@ impl Receiver {
     /// The next message; `None` after the peer has finished. Cancel-safe.
     ///
     /// # Errors
-    /// [`PipeError::Malformed`] if the message is longer than `max` bytes; otherwise why the stream or socket ended.
+    /// [`PipeError::Malformed`] if the message is longer than `max` bytes; otherwise why the stream
+    /// or socket ended.
     pub async fn receive(&mut self, max: usize) -> Result<Option<Vec<u8>>, PipeError> {
         match self {
             Self::Stream(half) => match half.receive(max).await {
@@ -165,10 +167,11 @@ fn message_length(prefix: [u8; PREFIX], max: usize) -> Result<usize, PipeError> 
     if (1..=max).contains(&length) { Ok(length) } else { Err(PipeError::Malformed) }
 }
 
-/// Finishes this side, and waits up to [`LINGER`] for the peer to finish its own: the end of the connection must not
-/// overtake the last message.
+/// Finishes this side, and waits up to [`LINGER`] for the peer to finish its own: the end of the
+/// connection must not overtake the last message.
 pub(super) async fn close(mut send: Sender, mut receive: Receiver) {
-    // Errors and the timeout are ignored: every answer has been sent, and the peer may have disconnected.
+    // Errors and the timeout are ignored: every answer has been sent, and the peer may have
+    // disconnected.
     if send.finish().await.is_ok() {
         let _ = timeout(LINGER, receive.drain()).await;
     }

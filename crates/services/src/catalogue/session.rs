@@ -1,4 +1,5 @@
-//! The server of the catalogue protocol: one session of one principal, with its requests and responses.
+//! The server of the catalogue protocol: one session of one principal, with its requests and
+//! responses.
 
 use std::time::Duration;
 
@@ -57,8 +58,8 @@ pub enum ServeError {
 pub(super) enum RequestError {
     /// It is refused; the session continues.
     Refused(Failed),
-    /// It is refused while parts of a package are on their way. The session ends, because the end of the parts is
-    /// unknown.
+    /// It is refused while parts of a package are on their way. The session ends, because the end
+    /// of the parts is unknown.
     Fatal(Failed),
     /// The store failed; the session ends.
     Store(StoreError),
@@ -113,7 +114,8 @@ pub async fn serve(
     }
 }
 
-/// A session. Its requests are served in this file, `admission.rs`, `batch.rs`, `query.rs` and `maintenance.rs`.
+/// A session. Its requests are served in this file, `admission.rs`, `batch.rs`, `query.rs` and
+/// `maintenance.rs`.
 pub(super) struct Session<'a> {
     pub(super) handle: &'a CatalogueHandle,
     pub(super) principal: &'a Principal,
@@ -271,7 +273,8 @@ pub(super) fn conflict() -> Failed {
 /// Whether the package of `draft` must be uploaded before the draft can be published.
 pub(super) fn needs_package(store: &dyn Store, draft: &Draft) -> Result<bool, StoreError> {
     let Some(package) = &draft.package else { return Ok(false) };
-    // The conflict check comes first: it only queries the database, whereas the other check reads the whole package.
+    // The conflict check comes first: it only queries the database, whereas the other check reads
+    // the whole package.
     Ok(!is_conflict(store, draft, package)? && !has_intact_package(store, package)?)
 }
 
@@ -301,8 +304,8 @@ pub(super) fn check_length(package: &Package, max_package: u64) -> Result<(), Fa
     Ok(())
 }
 
-/// Whether the store has an intact copy of the package. This reads the whole package, so that an upload replaces a
-/// damaged one.
+/// Whether the store has an intact copy of the package. This reads the whole package, so that an
+/// upload replaces a damaged one.
 fn has_intact_package(store: &dyn Store, package: &Package) -> Result<bool, StoreError> {
     if !store.has_blob(&package.digest)? {
         return Ok(false);

@@ -393,7 +393,7 @@ async fn the_rules_of_a_session_are_limited_by_the_configuration() {
     let service = service(&fixture, "rules = ['write hyperty/acme.*']\n");
     let args = |rules: &[&str]| params(&[(Params::ARGS, &levada_core::encode_list(rules))]);
     for inside in [&["read */*"][..], &["read service/x", "write hyperty/acme.a*"], &[]] {
-        assert!(service.prepare(&args(inside)).is_ok(), "{inside:?}");
+        assert!(service.prepare(&args(inside), Over::Stream).is_ok(), "{inside:?}");
     }
     let beyond = service.check(&args(&["write hyperty/*"]));
     let text = "the right \"write hyperty/*\" is more than this service grants";

@@ -1,4 +1,5 @@
-//! Uploads of packages. An interrupted upload is kept for a while, so that the client can resume it.
+//! Uploads of packages. An interrupted upload is kept for a while, so that the client can resume
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -53,7 +54,8 @@ impl Uploads {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resumes the interrupted upload of `by`, or starts a new one in `store`; `None` if too many are running.
+    /// Resumes the interrupted upload of `by`, or starts a new one in `store`; `None` if too many
+    /// are running.
     pub(super) async fn begin(
         &self,
         store: Arc<dyn Store>,
@@ -96,7 +98,8 @@ impl Upload {
 
     /// Appends `part`.
     pub(super) async fn write(mut self, part: Vec<u8>) -> Result<Self, HandleError> {
-        // If the future is dropped, the write completes, and the upload is then kept as interrupted.
+        // If the future is dropped, the write completes, and the upload is then kept as
+        // interrupted.
         let work = move || {
             let Some(mut writer) = self.writer.take() else {
                 return Err(StoreError::Broken);

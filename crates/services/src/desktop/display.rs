@@ -1,8 +1,8 @@
-//! `display`: shows the windows of a program that runs on another machine, on this node's screen (Capone, secure
-//! channels and capabilities, figure "Xpra Service").
+//! `display`: shows the windows of a program that runs on another machine, on this node's screen
+//! (Capone, secure channels and capabilities, figure "Xpra Service").
 //!
-//! The machine of the program runs an xpra server. This node runs `xpra attach`, which connects to the server through a
-//! private Unix socket and the stream of the session.
+//! The machine of the program runs an xpra server. This node runs `xpra attach`, which connects to
+//! the server through a private Unix socket and the stream of the session.
 
 mod config;
 mod tunnel;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use levada_core::{Identity, Params};
 use levada_service::stdio::{FAILURE_EXIT, Message};
 use levada_service::{
-    DefinitionError, Invocation, PreparedRun, Refused, Service, ServiceError, ServiceType,
+    DefinitionError, Invocation, Over, Prepared, Refused, Service, ServiceError, ServiceType,
     check_none, exit,
 };
 use levada_session::Stream;
@@ -30,7 +30,8 @@ use crate::exec::program::{Group, Tail};
 use config::Options;
 use tunnel::Attached;
 
-/// How long xpra may take to connect. It first starts Python, loads its modules and opens the screen.
+/// How long xpra may take to connect. It first starts Python, loads its modules and opens the
+/// screen.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Name of the socket in its folder.
 const SOCKET: &str = "xpra";
@@ -113,7 +114,8 @@ impl Viewer {
         socket: &Path,
         folder: &Path,
     ) -> Result<(Group, Tail), Failure> {
-        // The title begins with the identity of the client, because the program chooses the rest of it.
+        // The title begins with the identity of the client, because the program chooses the rest of
+        // it.
         let title = format!("{}: ", holder.short());
         let options = WindowOptions { title, ..self.options.clone() };
         let launch = self.xpra.attach(&self.screen, socket, folder, &options);
@@ -150,10 +152,10 @@ impl Service for Display {
         "screen"
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         check_none(params)?;
         let viewer = self.0.clone();
-        Ok(PreparedRun::new(move |Invocation { holder, .. }, stream| async move {
+        Ok(Prepared::stream(move |Invocation { holder, .. }, stream| async move {
             viewer.show(holder, stream).await
         }))
     }

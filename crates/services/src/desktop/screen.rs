@@ -77,7 +77,8 @@ pub(crate) struct ScreenOptions {
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// The default authority file of the X library. It is passed explicitly to programs that run with another HOME.
+/// The default authority file of the X library. It is passed explicitly to programs that run with
+/// another HOME.
 fn authority_of_environment() -> Option<PathBuf> {
     if let Some(path) = env::var_os("XAUTHORITY").filter(|path| !path.is_empty()) {
         return Some(path.into());
@@ -86,7 +87,8 @@ fn authority_of_environment() -> Option<PathBuf> {
     file.is_file().then_some(file)
 }
 
-/// Whether `name` is `[HOST]:NUMBER[.SCREEN]` (X(7)), with no character that is special in an option or a log.
+/// Whether `name` is `[HOST]:NUMBER[.SCREEN]` (X(7)), with no character that is special in an
+/// option or a log.
 fn is_display(name: &str) -> bool {
     let Some((host, number)) = name.rsplit_once(':') else { return false };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '/');

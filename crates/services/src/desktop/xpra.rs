@@ -1,5 +1,5 @@
-//! xpra, which shows the windows of a program on another screen: finds the installed program and its dependencies, and
-//! starts it with options that allow windows, keys and pointers only.
+//! xpra, which shows the windows of a program on another screen: finds the installed program and
+//! its dependencies, and starts it with options that allow windows, keys and pointers only.
 //!
 //! Each end uses a Unix socket in a private folder. The callers connect the two sockets.
 
@@ -20,8 +20,8 @@ use tokio::time::timeout;
 use crate::desktop::screen::Screen;
 use crate::exec::program::{Launch, find};
 
-/// Arguments of both ends. They disable everything but windows, keys and pointers, because no configuration of Levada
-/// allows more.
+/// Arguments of both ends. They disable everything but windows, keys and pointers, because no
+/// configuration of Levada allows more.
 const COMMON: [&str; 18] = [
     "--mdns=no",
     "--notifications=no",
@@ -43,8 +43,8 @@ const COMMON: [&str; 18] = [
     "--sharing=no",
     "--lock=no",
 ];
-/// Seconds without an answer after which an end repeats its ping; after the same time again it disconnects. The default
-/// of xpra detects a stalled connection after two minutes.
+/// Seconds without an answer after which an end repeats its ping; after the same time again it
+/// disconnects. The default of xpra detects a stalled connection after two minutes.
 const PING_TIMEOUT: &str = "15";
 /// How long the check for the Python modules may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -53,8 +53,8 @@ const MAX_FOLDER: usize = 80;
 /// Maximum length of the first line of a script, in bytes.
 const MAX_SHEBANG: u64 = 256;
 
-/// Prints the packages whose modules are missing. Without the first, windows stay black; without the second, there is
-/// no encoding for pictures.
+/// Prints the packages whose modules are missing. Without the first, windows stay black; without
+/// the second, there is no encoding for pictures.
 const PROBE: &str = "
 import importlib
 missing = []
@@ -133,7 +133,8 @@ impl Xpra {
         Ok(Self { program, side })
     }
 
-    /// Checks for Python modules that xpra works badly without. If the check itself fails, they count as present.
+    /// Checks for Python modules that xpra works badly without. If the check itself fails, they
+    /// count as present.
     ///
     /// # Errors
     /// [`MissingDependency`] names the packages of Debian.
@@ -153,7 +154,8 @@ impl Xpra {
         Err(MissingDependency { what, packages: self.side.packages() })
     }
 
-    /// The end that shows windows on `screen`. It connects to `socket`, and has its files in `folder`.
+    /// The end that shows windows on `screen`. It connects to `socket`, and has its files in
+    /// `folder`.
     pub fn attach(
         &self,
         screen: &Screen,
@@ -174,8 +176,8 @@ impl Xpra {
         launch
     }
 
-    /// The end where programs open their windows, on the X server `screen`, which no other program may use. It listens
-    /// on `socket`, and has its files in `folder`.
+    /// The end where programs open their windows, on the X server `screen`, which no other program
+    /// may use. It listens on `socket`, and has its files in `folder`.
     pub fn serve(
         &self,
         screen: &Screen,

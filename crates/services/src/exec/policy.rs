@@ -1,4 +1,5 @@
-//! The policy of `exec`: checks a session's parameters against the options, and makes a launch of what they ask for.
+//! The policy of `exec`: checks a session's parameters against the options, and makes a launch of
+//! what they ask for.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -161,7 +162,8 @@ impl Policy {
         Ok((program, setting))
     }
 
-    /// The program by the first command that allows `args`, or the reason why the last one for that program does not.
+    /// The program by the first command that allows `args`, or the reason why the last one for that
+    /// program does not.
     fn program(&self, mut args: Vec<String>) -> Result<Program, Refused> {
         if args.is_empty() {
             return Err(no_program());
@@ -177,7 +179,8 @@ impl Policy {
         Err(refused)
     }
 
-    /// Whether `key` is the kind of the client's terminal, which a session with a terminal may always have.
+    /// Whether `key` is the kind of the client's terminal, which a session with a terminal may
+    /// always have.
     fn is_terminal_kind(&self, params: &Params, key: &str) -> bool {
         params.value(PTY).is_some()
             && is_term_key(key)
@@ -208,7 +211,8 @@ impl Policy {
         }
     }
 
-    /// The environment without the client's variables: first the inherited ones, then those of the configuration.
+    /// The environment without the client's variables: first the inherited ones, then those of the
+    /// configuration.
     fn node_environment(&self) -> BTreeMap<String, OsString> {
         let mut environment = BTreeMap::new();
         for name in &self.inherited {

@@ -1,6 +1,8 @@
-//! Starts programs for services and verbs, ends all their descendants, and keeps the end of their output.
+//! Starts programs for services and verbs, ends all their descendants, and keeps the end of their
+//! output.
 //!
-//! Each run has a supervisor process (`supervisor.rs`), and a control group where one can be created (`cgroup.rs`).
+//! Each run has a supervisor process (`supervisor.rs`), and a control group where one can be
+//! created (`cgroup.rs`).
 
 mod cgroup;
 mod descendants;
@@ -27,7 +29,8 @@ pub use tail::Tail;
 /// An output of a program.
 pub(crate) type Output = Box<dyn AsyncRead + Send + Unpin>;
 
-/// The executable file of a program: an absolute path, or a name that is looked up in this process's PATH.
+/// The executable file of a program: an absolute path, or a name that is looked up in this
+/// process's PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let executable = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     if program.starts_with('/') {

@@ -27,8 +27,9 @@ impl Terminal {
         self.master.write_all(bytes).await
     }
 
-    /// Writes the terminal's end-of-file character (VEOF, termios(3)), if the program reads by lines. In the middle of a
-    /// line it only delivers the input so far, so it is written twice there.
+    /// Writes the terminal's end-of-file character (VEOF, termios(3)), if the program reads by
+    /// lines. In the middle of a line it only delivers the input so far, so it is written twice
+    /// there.
     pub(super) async fn end(&mut self) -> io::Result<()> {
         let modes = tcgetattr(&self.master)?;
         if !modes.local_modes.contains(LocalModes::ICANON) {

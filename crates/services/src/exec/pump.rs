@@ -1,5 +1,5 @@
-//! Runs a program: copies bytes between it and a stream in both directions, with back-pressure, until the program has ended
-//! or the client has disconnected.
+//! Runs a program: copies bytes between it and a stream in both directions, with back-pressure,
+//! until the program has ended or the client has disconnected.
 
 use std::future::pending;
 use std::io;
@@ -19,12 +19,12 @@ use crate::exec::program::{Group, Output};
 
 /// How long descendants may keep the output of an ended program open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
-/// The most that an ended program can have left in a pipe, in bytes: the kernel's limit for unprivileged processes
-/// (`/proc/sys/fs/pipe-max-size`).
+/// The most that an ended program can have left in a pipe, in bytes: the kernel's limit for
+/// unprivileged processes (`/proc/sys/fs/pipe-max-size`).
 const MAX_PIPE: usize = 1024 * 1024;
 
-/// Starts the program, and runs the session to its end. There is no other task: dropping this future drops the program's
-/// group.
+/// Starts the program, and runs the session to its end. There is no other task: dropping this
+/// future drops the program's group.
 pub(super) async fn run(plan: &Plan, stream: Stream) -> Result<(), ServiceError> {
     match process::start(plan).await {
         Ok(process) => carry(process, stream).await,
@@ -47,7 +47,8 @@ async fn carry(process: Process, stream: Stream) -> Result<(), ServiceError> {
     Ok(exit(send, receive, code).await?)
 }
 
-/// Passes the client's messages to the program until the stream ends or an invalid message arrives: returns why.
+/// Passes the client's messages to the program until the stream ends or an invalid message arrives:
+/// returns why.
 async fn feed(receive: &mut ReceiveHalf, mut input: Input) -> ServiceError {
     let mut reader = MessageReader::new();
     loop {
@@ -67,7 +68,8 @@ async fn drain(send: &mut SendHalf, group: &mut Group) -> Result<u8, ServiceErro
     let Group { output, error, exit, .. } = group;
     let mut output = Source::new(Tag::Data, output);
     let mut error = Source::new(Tag::Error, error);
-    // While the program reads no input, `feed` reads nothing from the stream, and does not detect its end.
+    // While the program reads no input, `feed` reads nothing from the stream, and does not detect
+    // its end.
     let mut closed = send.closed();
     let code = loop {
         select! {
@@ -81,8 +83,8 @@ async fn drain(send: &mut SendHalf, group: &mut Group) -> Result<u8, ServiceErro
     code.map_err(|error| ServiceError::Failed(format!("the program's exit code is lost: {error}")))
 }
 
-/// Sends the remaining output of an ended program: everything that it wrote itself, and what its descendants write within
-/// [`DRAIN_TIMEOUT`].
+/// Sends the remaining output of an ended program: everything that it wrote itself, and what its
+/// descendants write within [`DRAIN_TIMEOUT`].
 async fn drain_ended(
     send: &mut SendHalf,
     output: &mut Source<'_>,

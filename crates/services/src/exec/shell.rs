@@ -1,4 +1,5 @@
-//! `shell`: the login shell of the node's user, on a terminal. Its clients can do everything that this user can.
+//! `shell`: the login shell of the node's user, on a terminal. Its clients can do everything that
+//! this user can.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,7 +7,7 @@ use std::fs;
 
 use levada_core::Params;
 use levada_service::stdio::Window;
-use levada_service::{PreparedRun, Refused, Service};
+use levada_service::{Over, Prepared, Refused, Service};
 use rustix::process::getuid;
 
 use super::options::TERM;
@@ -44,17 +45,17 @@ impl Service for Shell {
         ]
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         let (window, term) = parse(params)?;
         let term = term.to_owned();
-        Ok(PreparedRun::new(move |_, stream| async move {
+        Ok(Prepared::stream(move |_, stream| async move {
             pump::run(&plan(window, &term, &Account::own()), stream).await
         }))
     }
 }
 
-/// The size and the kind of the terminal. The size must be in the request: a later link cannot add it, because the
-/// terminal would not be the client's.
+/// The size and the kind of the terminal. The size must be in the request: a later link cannot add
+/// it, because the terminal would not be the client's.
 fn parse(params: &Params) -> Result<(Window, &str), Refused> {
     let mut window = None;
     let mut term = DUMB;
@@ -89,8 +90,8 @@ fn no_terminal() -> Refused {
 }
 
 impl Account {
-    /// The account of this process's user. For an account that is not in the file, for example of LDAP, the environment
-    /// is used.
+    /// The account of this process's user. For an account that is not in the file, for example of
+    /// LDAP, the environment is used.
     fn own() -> Self {
         let accounts = fs::read_to_string(ACCOUNTS).unwrap_or_default();
         Self::find(&accounts, getuid().as_raw()).unwrap_or_else(|| {

@@ -51,7 +51,8 @@ async fn script(text: &str) -> End {
     end
 }
 
-/// Starts a shell script that prints numbers and then waits, drops its future, and returns the numbers.
+/// Starts a shell script that prints numbers and then waits, drops its future, and returns the
+/// numbers.
 async fn start_and_drop(text: &str, more: &[(&str, &[u8])]) -> Vec<i32> {
     let exec = exec();
     let (mut client, stream) = Client::pair().await;
@@ -188,7 +189,7 @@ fn parameters_that_are_not_allowed_are_refused_at_the_start_too() {
     for (args, more) in refused {
         let args = encode_list(args);
         let pairs = [&[("args", args.as_slice())], more].concat();
-        assert!(exec().prepare(&params(&pairs)).is_err(), "{args:?}");
+        assert!(exec().prepare(&params(&pairs), Over::Stream).is_err(), "{args:?}");
     }
 }
 
@@ -407,7 +408,8 @@ async fn a_terminal_changes_its_size() {
 
 #[tokio::test]
 async fn a_terminal_handles_control_characters_and_the_end_of_input() {
-    // Where tests run in the background of a script SIGINT is ignored, unless it is handled (execve(2)).
+    // Where tests run in the background of a script SIGINT is ignored, unless it is handled
+    // (execve(2)).
     let _handled = signal(SignalKind::interrupt()).unwrap();
     let size: &[(&str, &[u8])] = &[("pty", b"24 80"), ("env.TERM", b"vt100")];
     let (result, end) = run(&["sh", "-c", "echo $TERM; exec sleep 1000"], size, async |client| {
@@ -458,7 +460,8 @@ fn definitions_of_the_documentation_are_accepted() {
     let registry = Registry::new(vec![exec_type()]);
     let definition = registry.parse(text).unwrap();
     let service = registry.build(&definition, &levada_service::testing::context()).unwrap();
-    let check = |args: &[&str]| service.prepare(&params(&[("args", &encode_list(args))]));
+    let check =
+        |args: &[&str]| service.prepare(&params(&[("args", &encode_list(args))]), Over::Stream);
     assert!(check(&["uname", "-a"]).is_ok() && check(&["date", "-u", "+%s"]).is_ok());
     assert!(check(&["date", "-s", "x"]).is_err() && check(&["cat", "x"]).is_err());
 }

@@ -41,7 +41,8 @@ pub struct HostPort {
 /// A host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Host {
-    /// An IP address. An IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) becomes an IPv4 address.
+    /// An IP address. An IPv4-mapped IPv6 address (RFC 4291 section 2.5.5.2) becomes an IPv4
+    /// address.
     Address(IpAddr),
     /// A name, in lower case and without a dot at the end.
     Name(String),
@@ -165,8 +166,9 @@ pub(super) fn number(text: &str) -> Option<u16> {
     digits.then(|| text.parse().ok())?
 }
 
-/// A host's name: labels of letters, digits, `-` (RFC 1123 section 2.1), and of `_`, which is also in use. The last label
-/// has a letter: a resolver could read a number as an address, without a check of that address here.
+/// A host's name: labels of letters, digits, `-` (RFC 1123 section 2.1), and of `_`, which is also
+/// in use. The last label has a letter: a resolver could read a number as an address, without a
+/// check of that address here.
 pub(super) fn name(text: &str) -> Option<String> {
     let text = text.strip_suffix('.').unwrap_or(text);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
@@ -178,7 +180,8 @@ pub(super) fn name(text: &str) -> Option<String> {
     fits.then(|| text.to_ascii_lowercase())
 }
 
-/// The path of a Unix socket: absolute, within the system's limit, and without `.`, `..` and empty components.
+/// The path of a Unix socket: absolute, within the system's limit, and without `.`, `..` and empty
+/// components.
 pub(super) fn socket_path(text: &str) -> Option<PathBuf> {
     let parts = text.strip_prefix('/')?.split('/');
     let direct = parts.into_iter().all(|part| !part.is_empty() && part != "." && part != "..");

@@ -1,4 +1,5 @@
-//! The client side of the service `forward`, for `levada forward` and for the forwards in a node's configuration.
+//! The client side of the service `forward`, for `levada forward` and for the forwards in a node's
+//! configuration.
 
 mod carry;
 mod listeners;

@@ -1,4 +1,5 @@
-//! Which addresses a session may use: the options of the type `forward`, narrowed by the session's parameters.
+//! Which addresses a session may use: the options of the type `forward`, narrowed by the session's
+//! parameters.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use super::address::Address;
 use super::hosts::Origin;
 use super::pattern::Pattern;
 
-/// The default number of connections that a service carries at a time, for all its sessions. Each is an open file of the
-/// node.
+/// The default number of connections that a service carries at a time, for all its sessions. Each
+/// is an open file of the node.
 const CONNECTIONS: usize = 256;
 
 definition_options! {
@@ -40,7 +41,8 @@ pub(super) enum Scope {
     Listen(Address),
 }
 
-/// The addresses that a session may connect to: those that both the configuration and its parameters allow.
+/// The addresses that a session may connect to: those that both the configuration and its
+/// parameters allow.
 #[derive(Clone)]
 pub(super) struct Rules {
     node: Arc<[Pattern]>,
@@ -60,8 +62,8 @@ impl Policy {
         }
     }
 
-    /// What a session with these parameters may do. One pair must name the addresses: the link that names them decides, and
-    /// no later link can change them.
+    /// What a session with these parameters may do. One pair must name the addresses: the link that
+    /// names them decides, and no later link can change them.
     pub(super) fn scope(&self, params: &Params) -> Result<Scope, Refused> {
         check_keys(params)?;
         let args = params.args()?.unwrap_or_default();
@@ -84,7 +86,8 @@ impl Policy {
         }
     }
 
-    /// Parses an address or pattern of the parameters. The configuration must allow at least one of its addresses.
+    /// Parses an address or pattern of the parameters. The configuration must allow at least one of
+    /// its addresses.
     fn named(&self, text: &str) -> Result<Pattern, Refused> {
         let pattern: Pattern = text.parse().map_err(|_| not_an_address(text))?;
         if self.allow.iter().any(|allowed| allowed.overlaps(&pattern, Origin::Node)) {
@@ -102,7 +105,8 @@ impl Rules {
             && self.node.iter().any(|allowed| allowed.overlaps(&one, Origin::Node))
     }
 
-    /// Whether a connection to `address` is allowed. `resolved` is the IP address of its host, if it has one.
+    /// Whether a connection to `address` is allowed. `resolved` is the IP address of its host, if
+    /// it has one.
     pub(super) fn permit(&self, address: &Address, resolved: Option<IpAddr>) -> bool {
         let any = |patterns: &[Pattern], origin| {
             patterns.iter().any(|pattern| pattern.permits(address, resolved, origin))

@@ -1,5 +1,5 @@
-//! Connects to an address that the peer has named, if the rules allow it. A name is resolved once, and the result is both
-//! checked and connected to.
+//! Connects to an address that the peer has named, if the rules allow it. A name is resolved once,
+//! and the result is both checked and connected to.
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,8 @@ use super::socket::{Socket, connect_unix};
 
 /// How long a connect may take, with the resolution of the name.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Names that are resolved at a time. The system's resolver occupies a thread until its own timeout.
+/// Names that are resolved at a time. The system's resolver occupies a thread until its own
+/// timeout.
 const LOOKUPS: usize = 32;
 
 /// Connects within the rules of a session.
@@ -88,8 +89,8 @@ impl Connector {
         connected.map_err(|error| Failure::of(address, &error))
     }
 
-    /// The allowed addresses of `target`. The caller connects to exactly these: if the name is resolved differently a moment
-    /// later (DNS rebinding), that does not matter.
+    /// The allowed addresses of `target`. The caller connects to exactly these: if the name is
+    /// resolved differently a moment later (DNS rebinding), that does not matter.
     async fn resolve(
         &self,
         address: &Address,

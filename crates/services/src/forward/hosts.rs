@@ -26,8 +26,8 @@ pub(super) struct Net {
 /// The source of a pattern, which decides about [special](is_special) addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The node's configuration. A name in it does not permit a special address: otherwise the operator of the name's DNS
-    /// zone could give access to this machine or its local network.
+    /// The node's configuration. A name in it does not permit a special address: otherwise the
+    /// operator of the name's DNS zone could give access to this machine or its local network.
     Node,
     /// The session's parameters: they only narrow what the configuration allows.
     Session,
@@ -97,8 +97,8 @@ impl Hosts {
 }
 
 impl Net {
-    /// `None` if `bits` is too large, or a bit of `address` after the prefix is set, which is a mistake with two possible
-    /// meanings.
+    /// `None` if `bits` is too large, or a bit of `address` after the prefix is set, which is a
+    /// mistake with two possible meanings.
     fn new(address: IpAddr, bits: u8) -> Option<Self> {
         let net = Self { address, bits };
         let most = Self::single(address).bits;
@@ -139,8 +139,9 @@ fn address_bits(address: IpAddr) -> u128 {
     }
 }
 
-/// Addresses of this machine, of its link, or of several machines: only a pattern with an address permits them (loopback,
-/// link-local, unspecified and "this network", multicast, broadcast; RFC 6890).
+/// Addresses of this machine, of its link, or of several machines: only a pattern with an address
+/// permits them (loopback, link-local, unspecified and "this network", multicast, broadcast; RFC
+/// 6890).
 fn is_special(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {

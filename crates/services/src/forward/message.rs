@@ -1,9 +1,10 @@
 //! The messages of a forwarded connection, on the stream that carries it.
 //!
-//! The side that opens the stream sends the address to connect to, as text. The side that accepts it answers with a byte
-//! and a text: connected, or why not. Then each side sends the data of its socket: the bytes of a connection as one message
-//! of any length, each datagram as one message. The end of the stream is the end of the socket's data; a message [`RESET`]
-//! before it means that the socket was reset.
+//! The side that opens the stream sends the address to connect to, as text. The side that accepts
+//! it answers with a byte and a text: connected, or why not. Then each side sends the data of its
+//! socket: the bytes of a connection as one message of any length, each datagram as one message.
+//! The end of the stream is the end of the socket's data; a message [`RESET`] before it means that
+//! the socket was reset.
 
 use std::fmt;
 use std::io;
@@ -17,8 +18,8 @@ use tokio::time::timeout;
 const MAX_TEXT: usize = 512;
 /// The longest answer, in bytes.
 pub(super) const MAX_ANSWER: usize = 1 + MAX_TEXT;
-/// How long the side that accepted a stream may take to answer: longer than its waits for a stream permit (30 s) and a
-/// connection permit (30 s), and its connect timeout (10 s), together.
+/// How long the side that accepted a stream may take to answer: longer than its waits for a stream
+/// permit (30 s) and a connection permit (30 s), and its connect timeout (10 s), together.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
 /// The message after the bytes of a socket that was reset.
 pub(super) const RESET: &[u8] = &[1];
@@ -108,13 +109,14 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Result<(), Failure>> {
         _ => return None,
     };
     let text = str::from_utf8(text).ok()?;
-    // A peer could attack the terminal with control characters. `levada` escapes other characters that are not printable.
+    // A peer could attack the terminal with control characters. `levada` escapes other characters
+    // that are not printable.
     let plain = text.len() <= MAX_TEXT && !text.contains(char::is_control);
     plain.then(|| Err(Failure { cause, text: text.to_owned() }))
 }
 
-/// Waits up to 90 s for the answer of the side that accepted the stream; `Ok(Err)` is the reason why there is no
-/// connection.
+/// Waits up to 90 s for the answer of the side that accepted the stream; `Ok(Err)` is the reason
+/// why there is no connection.
 ///
 /// # Errors
 /// What ended the stream; [`StreamError::Finished`] if the answer is missing or invalid.

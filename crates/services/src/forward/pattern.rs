@@ -37,7 +37,8 @@ enum Addresses {
 pub struct PatternError(String);
 
 impl Pattern {
-    /// Whether `address` is one of these. `resolved` is the IP address to which its host is resolved, if it has a host.
+    /// Whether `address` is one of these. `resolved` is the IP address to which its host is
+    /// resolved, if it has a host.
     pub(super) fn permits(
         &self,
         address: &Address,
@@ -59,14 +60,15 @@ impl Pattern {
         *udp == over_udp && port && hosts.permit(&target.host, resolved, origin)
     }
 
-    /// Whether this pattern, of a session's parameters, may permit `address`, before its name is resolved.
+    /// Whether this pattern, of a session's parameters, may permit `address`, before its name is
+    /// resolved.
     pub fn may_permit(&self, address: &Address) -> bool {
         let one = address.to_string().parse();
         one.is_ok_and(|one| self.overlaps(&one, Origin::Session))
     }
 
-    /// Whether one of `other` may be one of these, before names are resolved. A single address does not overlap with a name,
-    /// whatever the name is resolved to.
+    /// Whether one of `other` may be one of these, before names are resolved. A single address does
+    /// not overlap with a name, whatever the name is resolved to.
     pub(super) fn overlaps(&self, other: &Self, origin: Origin) -> bool {
         if self.listen != other.listen {
             return false;
@@ -175,7 +177,8 @@ mod tests {
         text.parse().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Whether `allowed` permits `address`, whose host is resolved to `resolved`, or is an address itself.
+    /// Whether `allowed` permits `address`, whose host is resolved to `resolved`, or is an address
+    /// itself.
     fn permits(allowed: &str, address: &str, resolved: &str, origin: Origin) -> bool {
         let address: Address = address.parse().unwrap();
         let resolved = match (resolved, address.host_port().map(|target| &target.host)) {

@@ -1,8 +1,8 @@
-//! Copies bytes between a socket and a stream in both directions, until both have ended: each side of a TCP connection sees
-//! the same events as without the stream.
+//! Copies bytes between a socket and a stream in both directions, until both have ended: each side
+//! of a TCP connection sees the same events as without the stream.
 //!
-//! Each direction ends separately (half-close). The reset of a socket is sent as a message after the bytes that preceded it:
-//! a reset of the stream would overtake them.
+//! Each direction ends separately (half-close). The reset of a socket is sent as a message after
+//! the bytes that preceded it: a reset of the stream would overtake them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,8 +19,8 @@ use super::socket::{Connected, Socket};
 
 /// The first size of the buffer for reads from a socket, in bytes.
 const FIRST_READ: usize = 16 * 1024;
-/// Its largest size: it grows for sockets that fill it. A connection needs this memory at each end, beside the window of its
-/// stream.
+/// Its largest size: it grows for sockets that fill it. A connection needs this memory at each end,
+/// beside the window of its stream.
 const LARGEST_READ: usize = 256 * 1024;
 /// How long the peer may take to receive the end of a connection, before the stream is reset.
 const LINGER: Duration = Duration::from_secs(5);
@@ -67,9 +67,9 @@ pub async fn carry_accepted(
     Err(CarryError::Refused(failure))
 }
 
-/// Carries a connection until it has ended. With `expect_answer`, this side has opened the stream, and the answer has yet to
-/// come: bytes are sent before it, which saves a round trip. In good order both sockets see an end; if the connection is cut,
-/// both see a reset.
+/// Carries a connection until it has ended. With `expect_answer`, this side has opened the stream,
+/// and the answer has yet to come: bytes are sent before it, which saves a round trip. In good
+/// order both sockets see an end; if the connection is cut, both see a reset.
 ///
 /// # Errors
 /// [`CarryError`]: why it was cut.
@@ -100,7 +100,8 @@ pub async fn carry(
     carried
 }
 
-/// Waits until the peer ends the stream: dropping it earlier would reset it, and a reset overtakes the last message.
+/// Waits until the peer ends the stream: dropping it earlier would reset it, and a reset overtakes
+/// the last message.
 async fn linger(receive: &mut ReceiveHalf) {
     let rest = async {
         while let Ok(Some(_)) = receive.peek().await {
@@ -152,8 +153,8 @@ async fn both(
     tokio::try_join!(out, back).map(drop)
 }
 
-/// Waits until the other direction has ended, or the stream is reset: nothing more is read from the stream, and while the
-/// socket sends nothing, no write would detect its end.
+/// Waits until the other direction has ended, or the stream is reset: nothing more is read from the
+/// stream, and while the socket sends nothing, no write would detect its end.
 async fn wait_for_finish(receive: &ReceiveHalf, shared: &Shared) -> Result<(), CarryError> {
     tokio::select! {
         // In this order: a connection that ends after the last message is not an error.
@@ -163,8 +164,8 @@ async fn wait_for_finish(receive: &ReceiveHalf, shared: &Shared) -> Result<(), C
     }
 }
 
-/// The socket accepts no more bytes. Unless the end of its data was already sent, the other direction sends it as a reset,
-/// after all bytes that it still reads from the socket.
+/// The socket accepts no more bytes. Unless the end of its data was already sent, the other
+/// direction sends it as a reset, after all bytes that it still reads from the socket.
 async fn report_write_failure(shared: &Shared) -> Result<(), CarryError> {
     shared.write_failed.store(true, Ordering::Relaxed);
     if shared.ended.load(Ordering::Relaxed) {
@@ -173,7 +174,8 @@ async fn report_write_failure(shared: &Shared) -> Result<(), CarryError> {
     std::future::pending().await
 }
 
-/// Sends the socket's bytes as one message, until their end: the inner result is an error of the socket.
+/// Sends the socket's bytes as one message, until their end: the inner result is an error of the
+/// socket.
 async fn copy_out(
     read: &mut (impl AsyncRead + Unpin),
     send: &mut SendHalf,
@@ -198,7 +200,8 @@ async fn copy_out(
     }
 }
 
-/// Writes the received bytes to the socket, until their end: the inner result is an error of the socket.
+/// Writes the received bytes to the socket, until their end: the inner result is an error of the
+/// socket.
 async fn copy_back(
     receive: &mut ReceiveHalf,
     write: &mut (impl AsyncWrite + Unpin),

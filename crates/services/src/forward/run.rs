@@ -22,7 +22,8 @@ use super::udp;
 /// How long a client may take to send an address on a stream that it has opened.
 const ADDRESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections of one session that were accepted here and wait for a permit. Further ones wait in the listener's backlog.
+/// Connections of one session that were accepted here and wait for a permit. Further ones wait in
+/// the listener's backlog.
 const MAX_WAITING: usize = 64;
 
 /// What the sessions of one service share.
@@ -151,13 +152,15 @@ async fn receive_address(stream: &mut Stream) -> Result<Result<Address, Failure>
 }
 
 impl Shared {
-    /// A permit for a connection: above the limit, it waits for up to [`Self::wait`], in order of arrival.
+    /// A permit for a connection: above the limit, it waits for up to [`Self::wait`], in order of
+    /// arrival.
     async fn connection_permit(&self) -> Option<OwnedSemaphorePermit> {
         timeout(self.wait, self.connections.clone().acquire_owned()).await.ok()?.ok()
     }
 }
 
-/// Carries one accepted connection to the client, or resets it. `slot` counts it among the waiting ones.
+/// Carries one accepted connection to the client, or resets it. `slot` counts it among the waiting
+/// ones.
 async fn carry_to_client(
     shared: Shared,
     opener: Opener,

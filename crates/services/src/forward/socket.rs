@@ -21,20 +21,21 @@ use tokio::time::{sleep, timeout};
 
 use super::address::{Address, Host};
 
-/// TCP keep-alive (tcp(7)): the idle time before the first probe, the interval of further ones, and their number. A peer
-/// that has vanished is detected after two minutes.
+/// TCP keep-alive (tcp(7)): the idle time before the first probe, the interval of further ones, and
+/// their number. A peer that has vanished is detected after two minutes.
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_COUNT: u32 = 4;
 /// The backlog of a listening Unix socket.
 const BACKLOG: i32 = 1024;
-/// The pause before a retry: of an accept that failed, for example for lack of files, and of a connect to a full backlog.
+/// The pause before a retry: of an accept that failed, for example for lack of files, and of a
+/// connect to a full backlog.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// How long the resolution of a name may take.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection. Dropped without [`Self::end`], or if this process is killed, a TCP connection is reset, so that its peer
-/// detects the cut. A Unix socket has no reset, and is closed.
+/// A connection. Dropped without [`Self::end`], or if this process is killed, a TCP connection is
+/// reset, so that its peer detects the cut. A Unix socket has no reset, and is closed.
 pub struct Socket {
     pub(super) stream: Connected,
 }
@@ -52,7 +53,8 @@ impl Socket {
     /// The operating system's, if the socket is no longer connected.
     pub fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        // A close sends a reset from now on. Shutting down one direction still ends it in good order.
+        // A close sends a reset from now on. Shutting down one direction still ends it in good
+        // order.
         stream.set_zero_linger()?;
         set_socket_keepalive(&stream, true)?;
         set_tcp_keepidle(&stream, KEEP_ALIVE_IDLE)?;
@@ -66,8 +68,8 @@ impl Socket {
         Self { stream: Connected::Unix(stream) }
     }
 
-    /// Connects to `address`, which this side has chosen, without rules. It takes at most `limit`, with the resolution of
-    /// the name.
+    /// Connects to `address`, which this side has chosen, without rules. It takes at most `limit`,
+    /// with the resolution of the name.
     ///
     /// # Errors
     /// The last address's error, or `TimedOut`; `Unsupported` for datagrams.
@@ -82,8 +84,8 @@ impl Socket {
         timeout(limit, connected).await?
     }
 
-    /// Connects to the first of these addresses that accepts. A single address has `limit`, each of several two fifths of
-    /// that.
+    /// Connects to the first of these addresses that accepts. A single address has `limit`, each of
+    /// several two fifths of that.
     pub(super) async fn connect_any(addresses: &[SocketAddr], limit: Duration) -> io::Result<Self> {
         let each = if addresses.len() > 1 { limit * 2 / 5 } else { limit };
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -97,7 +99,8 @@ impl Socket {
         Err(last)
     }
 
-    /// Closes the connection in good order after both directions have ended: the kernel still sends buffered data.
+    /// Closes the connection in good order after both directions have ended: the kernel still sends
+    /// buffered data.
     pub fn end(self) {
         if let Connected::Tcp(stream) = &self.stream {
             // If the option cannot be set, the connection is reset.
@@ -144,8 +147,8 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Connects with the option that resets the connection when it is closed: the peer may have accepted it before the caller has seen
-/// that, and is then cut off by a reset too.
+/// Connects with the option that resets the connection when it is closed: the peer may have
+/// accepted it before the caller has seen that, and is then cut off by a reset too.
 async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -155,8 +158,8 @@ async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     socket.connect(address).await
 }
 
-/// Connects to a Unix socket. If its backlog is full, `connect` fails at once, where TCP would wait: it is retried until the
-/// caller drops the future.
+/// Connects to a Unix socket. If its backlog is full, `connect` fails at once, where TCP would
+/// wait: it is retried until the caller drops the future.
 pub(super) async fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     loop {
         match UnixStream::connect(path).await {
@@ -217,8 +220,8 @@ fn file_id(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Listener {
-    /// Listens at `address`; port 0 means any free one. A Unix socket is accessible to this user only (0600), and replaces a
-    /// stale one.
+    /// Listens at `address`; port 0 means any free one. A Unix socket is accessible to this user
+    /// only (0600), and replaces a stale one.
     ///
     /// # Errors
     /// The operating system's; `Unsupported` for datagrams.
@@ -247,8 +250,8 @@ impl Listener {
         }
     }
 
-    /// The next connection, and the address of its peer. Errors are retried after 20 ms: those of single connections, and
-    /// the lack of free file descriptors.
+    /// The next connection, and the address of its peer. Errors are retried after 20 ms: those of
+    /// single connections, and the lack of free file descriptors.
     pub async fn accept(&self) -> (Socket, String) {
         loop {
             let accepted = match self {

@@ -39,7 +39,11 @@ impl Session {
         near.send(b"").await.unwrap();
         let mut far = server.accept().await.unwrap();
         far.receive(0).await.unwrap();
-        let run = service.prepare(&params(&[(Params::ARGS, &encode_list(args))])).unwrap();
+        let run = service
+            .prepare(&params(&[(Params::ARGS, &encode_list(args))]), Over::Stream)
+            .unwrap()
+            .into_stream()
+            .unwrap();
         let invocation = Invocation { streams: Streams::receiving(server, 1, 16), ..invocation() };
         let streams = Streams::receiving(client, 1, 16);
         let service = tokio::spawn(run.start(invocation, far));
@@ -261,7 +265,8 @@ async fn a_name_is_connected_only_to_allowed_addresses() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let name = format!("localhost:{port}");
-    // First the name is allowed but not its address, then only its address, then `localhost`, which is always loopback.
+    // First the name is allowed but not its address, then only its address, then `localhost`, which
+    // is always loopback.
     let elsewhere = format!("allow = ['*:{port}', '192.0.2.0/24:{port}']");
     let session = Session::start(service(&elsewhere), &[&name]).await;
     let failure = session.refused(&name).await;
@@ -447,12 +452,16 @@ async fn an_address_in_use_is_reported() {
 fn only_a_start_needs_the_addresses() {
     let service = service("allow = ['127.0.0.1:1']");
     assert_eq!(service.check(&params(&[])), Ok(()));
-    let missing = service.prepare(&params(&[])).unwrap_err();
+    let missing = service.prepare(&params(&[]), Over::Stream).unwrap_err();
     assert_eq!(missing.to_string(), "no address is named");
     for complete in [false, true] {
         let check = |args: &[&str]| {
             let params = params(&[(Params::ARGS, &encode_list(args))]);
-            if complete { service.prepare(&params).map(drop) } else { service.check(&params) }
+            if complete {
+                service.prepare(&params, Over::Stream).map(drop)
+            } else {
+                service.check(&params)
+            }
         };
         assert_eq!(check(&["127.0.0.1:1"]), Ok(()));
         assert_eq!(check(&[]), Err(missing.clone()));

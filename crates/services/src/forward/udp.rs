@@ -15,8 +15,8 @@ pub const MAX_DATAGRAM: usize = 65_535;
 /// The idle timeout of a flow (RFC 4787 section 4.3: not less than two minutes).
 pub const IDLE: Duration = Duration::from_secs(120);
 
-/// Answers a stream that the peer has opened for a flow, and carries its datagrams until there was none for `idle`, or the
-/// peer has finished the stream.
+/// Answers a stream that the peer has opened for a flow, and carries its datagrams until there was
+/// none for `idle`, or the peer has finished the stream.
 ///
 /// # Errors
 /// [`CarryError`]: why there is no flow, or why it was cut.
@@ -44,8 +44,8 @@ pub(super) async fn carry(
                 if !received? {
                     break;
                 }
-                // `send` may report the error of an earlier datagram once, instead of sending this one. A second error
-                // is ignored: datagrams may be lost.
+                // `send` may report the error of an earlier datagram once, instead of sending this
+                // one. A second error is ignored: datagrams may be lost.
                 if socket.send(&message).await.is_err() {
                     let _ = socket.send(&message).await;
                 }
@@ -59,7 +59,8 @@ pub(super) async fn carry(
     Ok(())
 }
 
-/// Errors of earlier datagrams (ICMP: no listener at the target) do not end the flow: a listener may start later.
+/// Errors of earlier datagrams (ICMP: no listener at the target) do not end the flow: a listener
+/// may start later.
 fn ignore_transient(error: &io::Error) -> Result<(), StreamError> {
     use io::ErrorKind as Kind;
     match error.kind() {

@@ -24,8 +24,9 @@ impl Allowance {
         Ok(Self(parse_grants(text, &names)?))
     }
 
-    /// The most for the context `name`. What is allowed for both heads is allowed for a context of some of their fields; what is
-    /// allowed for both heads and bodies, for a context of all of them.
+    /// The most for the context `name`. What is allowed for both heads is allowed for a context of
+    /// some of their fields; what is allowed for both heads and bodies, for a context of all of
+    /// them.
     pub fn most(&self, name: &str) -> Right {
         let given = |name: &str| self.given(name);
         let of_all = |names: &[&(&str, Purpose)]| {
@@ -39,8 +40,8 @@ impl Allowance {
         given(name).max(parts)
     }
 
-    /// Returns true if `granted` gives, with a strategy, everything that is allowed here. `granted` has the
-    /// right in a context by its name.
+    /// Returns true if `granted` gives, with a strategy, everything that is allowed here. `granted`
+    /// has the right in a context by its name.
     pub(super) fn is_covered(&self, strategy: Strategy, granted: impl Fn(&str) -> Right) -> bool {
         self.0.iter().all(|(name, right)| {
             let mut contexts = carriers(name, strategy).into_iter();
@@ -72,8 +73,8 @@ impl Allowance {
     }
 }
 
-/// The contexts of a strategy that carry what the context `name` of any strategy carries, without trailers,
-/// which a path may lack.
+/// The contexts of a strategy that carry what the context `name` of any strategy carries, without
+/// trailers, which a path may lack.
 fn carriers(name: &'static str, strategy: Strategy) -> Vec<&'static str> {
     let fields = || FIELDS.iter().map(|(name, _)| *name);
     let is_field = fields().any(|field| field == name);

@@ -13,8 +13,8 @@ use super::layout::{Layout, Strategy};
 /// The longest address of a middlebox, in bytes, as in PATH.
 const MAX_ADDRESS: usize = 255;
 
-/// A middlebox that clients may lead sessions through, and the most that it may be granted; for a required one,
-/// also the least.
+/// A middlebox that clients may lead sessions through, and the most that it may be granted; for a
+/// required one, also the least.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MiddleboxOptions {

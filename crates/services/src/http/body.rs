@@ -19,7 +19,8 @@ enum Part {
     End(HeaderMap),
 }
 
-/// A body whose parts come from a channel. It is complete when the sender has ended it; without that it ends with an error.
+/// A body whose parts come from a channel. It is complete when the sender has ended it; without
+/// that it ends with an error.
 pub struct ChannelBody {
     /// None if the body has ended.
     parts: Option<mpsc::Receiver<Part>>,

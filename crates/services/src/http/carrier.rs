@@ -1,4 +1,5 @@
-//! What carries the messages of an exchange: the contexts of a session with middleboxes, or a stream of an ordinary session.
+//! What carries the messages of an exchange: the contexts of a session with middleboxes, or a
+//! stream of an ordinary session.
 
 use hyper::body::Bytes;
 use levada_contexts::{Path, PathError, PathEvent, PathSession, Received, Right};
@@ -61,7 +62,8 @@ impl<'a> PartSender<'a> {
         }
     }
 
-    /// Sends the head, or the part of it that a context carries. `only`: nothing follows in this message.
+    /// Sends the head, or the part of it that a context carries. `only`: nothing follows in this
+    /// message.
     pub(super) async fn head(
         &mut self,
         part: Part,
@@ -185,7 +187,8 @@ impl<'a> PartReceiver<'a> {
         }
     }
 
-    /// As [`Self::next`], if a piece is there already: the end of an exchange without a body arrives together with the end of its head.
+    /// As [`Self::next`], if a piece is there already: the end of an exchange without a body
+    /// arrives together with the end of its head.
     pub(super) async fn next_now(&mut self) -> Result<Option<Piece>, ExchangeError> {
         tokio::select! {
             biased;

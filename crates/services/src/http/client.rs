@@ -2,8 +2,10 @@
 
 mod call;
 mod connections;
+mod report;
 mod sessions;
 mod site;
+mod stream_session;
 mod waits;
 
 use std::convert::Infallible;
@@ -32,8 +34,9 @@ use super::origin::own_response;
 use crate::forward::Listener;
 use call::{Call, LocalBody};
 use connections::{BusyBody, Connections};
+pub use report::{GrantedMiddlebox, Report, SessionEvent};
 use sessions::{Exchange, Sessions, UsedPath};
-pub use sessions::{GrantedMiddlebox, Open, Report, Route, SessionEvent};
+pub use sessions::{Open, Route};
 use site::is_forged;
 pub use site::site;
 pub(super) use waits::ClientWaits;
@@ -64,8 +67,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// The local origin at `listener`, whose requests travel over sessions of `route`. It opens the first one, which shows whether every
-    /// party allows it.
+    /// The local origin at `listener`, whose requests travel over sessions of `route`. It opens the
+    /// first one, which shows whether every party allows it.
     ///
     /// # Errors
     /// Those of the first session.
@@ -139,9 +142,9 @@ impl Local {
 
     async fn answer(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let refused = self.refusal(&request);
-        // The field may have stood behind a bare LF, which hyper takes for the end of a line. Another server
-        // on the way may not, and then the two disagree about what follows: request smuggling (RFC 9112
-        // sections 2.2 and 6.1).
+        // The field may have stood behind a bare LF, which hyper takes for the end of a line.
+        // Another server on the way may not, and then the two disagree about what follows: request
+        // smuggling (RFC 9112 sections 2.2 and 6.1).
         let has_body = request.headers().contains_key(header::TRANSFER_ENCODING)
             || request.headers().get(header::CONTENT_LENGTH).is_some_and(|length| length != "0");
         let last = refused.is_some() || has_body;
@@ -155,8 +158,8 @@ impl Local {
         response
     }
 
-    /// What this origin does not do: it answers to no other name, so that no page of another origin can reach it by a name that leads
-    /// to this address (DNS rebinding); and it is no proxy.
+    /// What this origin does not do: it answers to no other name, so that no page of another origin
+    /// can reach it by a name that leads to this address (DNS rebinding); and it is no proxy.
     fn refusal(&self, request: &Request<RequestBody>) -> Option<Response<String>> {
         let mut hosts = request.headers().get_all(header::HOST).iter();
         let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -189,7 +192,8 @@ impl Local {
     async fn exchange(self: Arc<Self>, request: Request<RequestBody>) -> Response<LocalBody> {
         let (respond, response) = oneshot::channel();
         let call = Call::new(request, respond);
-        // A task of its own: a session must get to the end of the exchange also if the local client goes away.
+        // A task of its own: a session must get to the end of the exchange also if the local client
+        // goes away.
         tokio::spawn(async move { self.run(call).await });
         let cut_off = || bad_gateway("the exchange was cut off").map(Either::Right);
         response.await.unwrap_or_else(|_| cut_off())
@@ -224,7 +228,8 @@ impl Local {
         }
     }
 
-    /// A kept session may end just when it is used again. A request that may be repeated is then made once more, over a new one.
+    /// A kept session may end just when it is used again. A request that may be repeated is then
+    /// made once more, over a new one.
     async fn run_over_path(&self, mut used: UsedPath, mut call: Call) {
         loop {
             let waits = call.waits();
@@ -232,7 +237,7 @@ impl Local {
                 ended = call.converse_over(&used.session) => ended,
                 () = waits.exceeded(|| self.sessions.is_crowded()) => Err(ExchangeError::TooSlow),
             };
-            let Err(error) = ended else { return self.sessions.keep(used).await };
+            let Err(error) = ended else { return self.sessions.keep(used) };
             let refused = self.refused_by(&error);
             let again = used.kept && refused.is_none() && call.may_repeat(&error);
             self.sessions.failed(used, error.to_string());
@@ -246,7 +251,8 @@ impl Local {
         }
     }
 
-    /// Returns the response to a request whose client was too slow, or that a middlebox has refused by its policy.
+    /// Returns the response to a request whose client was too slow, or that a middlebox has refused
+    /// by its policy.
     fn refused_by(&self, error: &ExchangeError) -> Option<Response<String>> {
         if matches!(error, ExchangeError::TooSlow) {
             return Some(too_slow());
@@ -275,7 +281,8 @@ fn bad_gateway(text: &str) -> Response<String> {
     own_response(StatusCode::BAD_GATEWAY, text)
 }
 
-/// The values of Host that name the origin at `listener`: first that of its site, if it can be reached there.
+/// The values of Host that name the origin at `listener`: first that of its site, if it can be
+/// reached there.
 fn hosts(listener: &Listener, site: Option<&str>) -> io::Result<Vec<String>> {
     let Listener::Tcp(listener) = listener else { return Ok(vec!["localhost".to_owned()]) };
     let address = listener.local_addr()?;

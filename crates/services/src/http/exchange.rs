@@ -1,4 +1,5 @@
-//! One message of an exchange: its head, its body while it arrives, and its trailers. The code is the same for each carrier.
+//! One message of an exchange: its head, its body while it arrives, and its trailers. The code is
+//! the same for each carrier.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,12 +17,14 @@ use super::layout::{Part, Strategy};
 use super::message::{Assembler, Piece, Stage};
 use super::trailers::{Trailers, announced, encode_names};
 
-/// The bytes of a body that are read and discarded when its reader has left, so that the session can be used again.
+/// The bytes of a body that are read and discarded when its reader has left, so that the session
+/// can be used again.
 const MAX_DISCARDED: usize = 256 * 1024;
 /// How long such a rest may take, or an answer whose local client has left.
 pub(super) const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the end of a stream may take to follow the end of its message. Until then it counts against the streams of the client.
+/// How long the end of a stream may take to follow the end of its message. Until then it counts
+/// against the streams of the client.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is done with the rest of a body whose reader has left.
@@ -126,7 +129,8 @@ pub(super) struct Incoming<'a> {
     first: Vec<u8>,
 }
 
-/// Waits for the next message and its head; None if the other side has sent its end. `begun` becomes true with the first part that comes.
+/// Waits for the next message and its head; None if the other side has sent its end. `begun`
+/// becomes true with the first part that comes.
 pub(super) async fn receive<'a>(
     mut receiver: PartReceiver<'a>,
     begun: &mut bool,
@@ -153,10 +157,12 @@ pub(super) async fn receive<'a>(
     Ok(Some((head, Incoming { receiver, message, first })))
 }
 
-/// Waits until the other side has ended a stream whose message is complete. Dropping the stream earlier would reset it, and a reset overtakes
-/// the last messages of this side: the other side would take a complete exchange for one that was cut off.
+/// Waits until the other side has ended a stream whose message is complete. Dropping the stream
+/// earlier would reset it, and a reset overtakes the last messages of this side: the other side
+/// would take a complete exchange for one that was cut off.
 pub(super) async fn wait_for_end(receive: &mut ReceiveHalf) {
-    // The exchange is complete: a failure does not change it, and the stream, which the caller drops next, takes no more data.
+    // The exchange is complete: a failure does not change it, and the stream, which the caller
+    // drops next, takes no more data.
     let _ = timeout(END_TIMEOUT, receive.receive(0)).await;
 }
 

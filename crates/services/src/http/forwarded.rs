@@ -1,13 +1,15 @@
-//! Fields with which a proxy tells an origin about its client. Origins trust them from loopback, where the node
-//! connects from: so the node removes those of a client, and adds its own if the service says so.
+//! Fields with which a proxy tells an origin about its client. Origins trust them from loopback,
+//! where the node connects from: so the node removes those of a client, and adds its own if the
+//! service says so.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// The name of the identity, for the many origins that know no `Forwarded`.
 const USER: HeaderName = HeaderName::from_static("x-forwarded-user");
 
-/// Returns true for a field that says who the client is, or replaces the method, host or target of a request.
-/// Origins with CGI, WSGI or PHP take other characters in a name for `-`, so that these are not told apart.
+/// Returns true for a field that says who the client is, or replaces the method, host or target of
+/// a request. Origins with CGI, WSGI or PHP take other characters in a name for `-`, so that these
+/// are not told apart.
 pub(super) fn is_trusted_by_origins(name: &HeaderName) -> bool {
     const NAMES: &[&str] = &[
         "forwarded",
@@ -106,8 +108,8 @@ impl Forwarding {
         self.adds || !self.trusted.is_empty()
     }
 
-    /// Removes the fields of the client, and adds those of the node. `user` is the pinned name of the client's
-    /// identity, or the identity.
+    /// Removes the fields of the client, and adds those of the node. `user` is the pinned name of
+    /// the client's identity, or the identity.
     pub(super) fn apply(&self, fields: &mut HeaderMap, user: &str) {
         let removed =
             |name: &&HeaderName| is_trusted_by_origins(name) && !self.trusted.contains(name);

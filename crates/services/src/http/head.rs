@@ -1,8 +1,9 @@
 //! Heads of requests and responses as they travel in a context.
 //!
-//! A head is `METHOD SP target CRLF` or `STATUS CRLF`, and then `name: value CRLF` for each field. Fields that say where a message ends, or that
-//! concern one connection, do not travel (RFC 9110 section 7.6.1): the receiving side makes them anew. A head that has one comes from a
-//! middlebox, and is refused.
+//! A head is `METHOD SP target CRLF` or `STATUS CRLF`, and then `name: value CRLF` for each field.
+//! Fields that say where a message ends, or that concern one connection, do not travel (RFC 9110
+//! section 7.6.1): the receiving side makes them anew. A head that has one comes from a middlebox,
+//! and is refused.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
@@ -143,7 +144,8 @@ pub(super) fn take_fields(mut bytes: &[u8]) -> Result<HeaderMap, HeadError> {
         let colon = line.iter().position(|byte| *byte == b':').ok_or(HeadError("a field"))?;
         let name = &line[..colon];
         let value = line[colon + 1..].trim_ascii();
-        // A name has no white space, so a continued line is no field either (RFC 9112 sections 5.1 and 5.2).
+        // A name has no white space, so a continued line is no field either (RFC 9112 sections 5.1
+        // and 5.2).
         let name = HeaderName::from_bytes(name).map_err(|_| HeadError("the name of a field"))?;
         let value =
             HeaderValue::from_bytes(value).map_err(|_| HeadError("the value of a field"))?;

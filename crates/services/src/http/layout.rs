@@ -6,7 +6,8 @@ use hyper::header::{HeaderMap, HeaderName};
 use levada_contexts::{Context, Path, Purpose, Right};
 use thiserror::Error;
 
-/// How requests and responses are divided into contexts. Client and server know it by the purposes of the contexts.
+/// How requests and responses are divided into contexts. Client and server know it by the purposes
+/// of the contexts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Everything in one context.
@@ -14,8 +15,8 @@ pub enum Strategy {
     /// Head and body of each in contexts of their own.
     #[default]
     Four,
-    /// As `Four`, and fields that tell much about a person or steer a cache in contexts of their own, by [`FIELDS`]. All others stay in the
-    /// contexts of the heads.
+    /// As `Four`, and fields that tell much about a person or steer a cache in contexts of their
+    /// own, by [`FIELDS`]. All others stay in the contexts of the heads.
     PerHeader,
 }
 
@@ -30,7 +31,8 @@ pub(super) const FOUR: &[(&str, Purpose)] = &[
     ("response-body", Purpose::ResponseBody),
 ];
 
-/// The contexts of [`Strategy::PerHeader`] for fields, with the names of their fields; each serves requests and responses.
+/// The contexts of [`Strategy::PerHeader`] for fields, with the names of their fields; each serves
+/// requests and responses.
 pub const FIELDS: &[(&str, &[&str])] = &[
     ("cookie", &["cookie", "set-cookie"]),
     ("authorization", &["authorization", "www-authenticate"]),
@@ -66,8 +68,8 @@ impl FromStr for Strategy {
     }
 }
 
-/// The contexts of a strategy by name, in the order of their numbers from 1, without that of trailers, which is the last one of a path that
-/// has it.
+/// The contexts of a strategy by name, in the order of their numbers from 1, without that of
+/// trailers, which is the last one of a path that has it.
 pub fn context_names(strategy: Strategy) -> Vec<(&'static str, Purpose)> {
     match strategy {
         Strategy::One => ONE.to_vec(),
@@ -112,8 +114,9 @@ pub(super) fn parse_grants(
     text.split(',').filter(|one| !one.is_empty()).map(grant).collect()
 }
 
-/// The contexts of a strategy with the rights of each middlebox, given as `request-head=r,response-head=rw`. A context that is not named: no
-/// right. There is a context for trailers if a grant names it or `trailers`.
+/// The contexts of a strategy with the rights of each middlebox, given as
+/// `request-head=r,response-head=rw`. A context that is not named: no right. There is a context for
+/// trailers if a grant names it or `trailers`.
 ///
 /// # Errors
 /// [`LayoutError`], with what cannot be read.

@@ -1,4 +1,5 @@
-//! Assembles a message from its parts, in the order in which they may arrive (`docs/protocol.md`, "Exchanges of `http`"); no I/O.
+//! Assembles a message from its parts, in the order in which they may arrive (`docs/protocol.md`,
+//! "Exchanges of `http`"); no I/O.
 
 use hyper::header::{HeaderMap, HeaderName};
 

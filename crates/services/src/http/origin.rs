@@ -19,7 +19,8 @@ use super::rewrite::rewrite;
 
 /// How long the origin may take to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a kept connection may take to be ready for the next request, after the end of the last response.
+/// How long a kept connection may take to be ready for the next request, after the end of the last
+/// response.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the origin listens, and what it is told about clients.
@@ -105,7 +106,8 @@ impl OriginPool {
 }
 
 impl OriginConnection<'_> {
-    /// Keeps the connection for another exchange. If the last one is not complete, it is closed when it is taken again.
+    /// Keeps the connection for another exchange. If the last one is not complete, it is closed
+    /// when it is taken again.
     pub(super) fn keep(self) {
         let mut idle = self.pool.lock();
         if idle.len() < MAX_IDLE {
@@ -133,8 +135,8 @@ impl OriginConnection<'_> {
         Ok(sender)
     }
 
-    /// Sends a request, and returns the head of the response with its body. `trailers` announces those of the request; None if none can
-    /// travel.
+    /// Sends a request, and returns the head of the response with its body. `trailers` announces
+    /// those of the request; None if none can travel.
     pub(super) async fn send(
         &mut self,
         head: RequestHead,
@@ -143,7 +145,8 @@ impl OriginConnection<'_> {
     ) -> Result<(ResponseHead, hyper::body::Incoming), OriginError> {
         let request = self.request(head, body, trailers);
         let response = match self.kept().await {
-            // The origin may close a kept connection at any time: a request that it has not read is sent once more.
+            // The origin may close a kept connection at any time: a request that it has not read is
+            // sent once more.
             Some(mut kept) => match kept.try_send_request(request).await {
                 Ok(response) => (kept, response),
                 Err(mut error) => match error.take_message() {

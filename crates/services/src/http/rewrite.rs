@@ -22,8 +22,8 @@ pub(super) fn rewrite(fields: &mut HeaderMap, authority: &str) {
     }
 }
 
-/// A URL of the origin as a reference of the same host; `None` for any other. Scheme and host are compared without case, and
-/// port 80 may be left out (RFC 3986 section 6.2).
+/// A URL of the origin as a reference of the same host; `None` for any other. Scheme and host are
+/// compared without case, and port 80 may be left out (RFC 3986 section 6.2).
 fn without_origin(url: &str, authority: &str) -> Option<String> {
     let short = authority.strip_suffix(":80").unwrap_or(authority);
     let rest = ["http://", "//"].iter().find_map(|scheme| without_prefix(url, scheme))?;
@@ -39,8 +39,8 @@ fn without_prefix<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
 
 /// What follows the host of a URL, as a reference of the same host. `None` if the host goes on.
 ///
-/// Browsers take `//` and `/\` at the start as the beginning of a host, and drop tabs before they look for it: such a path
-/// begins with `/.` instead.
+/// Browsers take `//` and `/\` at the start as the beginning of a host, and drop tabs before they
+/// look for it: such a path begins with `/.` instead.
 fn without_host(rest: &str) -> Option<String> {
     match rest.strip_prefix('/') {
         Some(path) if path.trim_start_matches('\t').starts_with(['/', '\\']) => {
@@ -52,8 +52,9 @@ fn without_host(rest: &str) -> Option<String> {
     }
 }
 
-/// A cookie of the origin for the host of the client's local address only, which has no TLS. Browsers refuse some cookies
-/// without `Secure`, and take them with it from `localhost`: these keep it.
+/// A cookie of the origin for the host of the client's local address only, which has no TLS.
+/// Browsers refuse some cookies without `Secure`, and take them with it from `localhost`: these
+/// keep it.
 fn without_domain(cookie: &HeaderValue) -> HeaderValue {
     let text = cookie.as_bytes().to_ascii_lowercase();
     let named = [b"__host-".as_slice(), b"__secure-"];

@@ -58,7 +58,8 @@ async fn answer_all(
     Ok(())
 }
 
-/// Answers the requests of an ordinary session, each on its own stream, until the client ends the session.
+/// Answers the requests of an ordinary session, each on its own stream, until the client ends the
+/// session.
 pub(super) async fn streams(
     origin: Origin,
     mut streams: Streams,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use levada_contexts::Path;
 use levada_core::{Identity, Params};
 use levada_service::{
-    AllowedMiddlebox, Audience, Client, Definition, DefinitionError, PreparedPathRun, PreparedRun,
-    Refused, Service, ServiceType, check_none, definition_options,
+    AllowedMiddlebox, Audience, Client, Definition, DefinitionError, Over, Prepared,
+    PreparedPathRun, Refused, Service, ServiceType, check_none, definition_options,
 };
 use serde::Deserialize;
 
@@ -71,30 +71,18 @@ impl Http {
         let origin = Origin::new(options.origin, forwarding)?;
         Ok(Self { origin, middleboxes, share: options.share, names })
     }
-}
 
-impl Service for Http {
-    fn category(&self) -> &'static str {
-        "network"
-    }
-
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
-        check_none(params)?;
+    fn prepare_stream(&self) -> Result<Prepared, Refused> {
         self.middleboxes.check_without()?;
         let origin = self.origin.clone();
         let names = self.names.clone();
-        Ok(PreparedRun::new(move |invocation, stream| {
+        Ok(Prepared::stream(move |invocation, stream| {
             let origin = origin.for_user(name_of(&*names, invocation.holder));
             serve::streams(origin, invocation.streams, stream)
         }))
     }
 
-    fn middleboxes(&self) -> Vec<AllowedMiddlebox> {
-        self.middleboxes.list()
-    }
-
-    fn prepare_path(&self, params: &Params, path: &Path) -> Result<PreparedPathRun, Refused> {
-        check_none(params)?;
+    fn prepare_path(&self, path: &Path) -> Result<PreparedPathRun, Refused> {
         let layout = self.middleboxes.check(path)?;
         let origin = self.origin.clone();
         let names = self.names.clone();
@@ -108,6 +96,24 @@ impl Service for Http {
             Share::None => run,
             Share::All => run.shared_with(Audience::All, self.origin.authority()),
         })
+    }
+}
+
+impl Service for Http {
+    fn category(&self) -> &'static str {
+        "network"
+    }
+
+    fn prepare(&self, params: &Params, over: Over<'_>) -> Result<Prepared, Refused> {
+        check_none(params)?;
+        match over {
+            Over::Stream => self.prepare_stream(),
+            Over::Path(path) => self.prepare_path(path).map(Prepared::Path),
+        }
+    }
+
+    fn middleboxes(&self) -> Vec<AllowedMiddlebox> {
+        self.middleboxes.list()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Trailers: the fields that may follow a body. Their names travel before the head, because the receiving side has to announce them
-//! (RFC 9110 section 6.6.2).
+//! Trailers: the fields that may follow a body. Their names travel before the head, because the
+//! receiving side has to announce them (RFC 9110 section 6.6.2).
 
 use hyper::header::{self, HeaderMap, HeaderName};
 
@@ -9,8 +9,9 @@ use super::head::{HeadError, put_fields, take_fields};
 /// Fields behind a body.
 pub(super) struct Trailers(HeaderMap);
 
-/// Whether a field may be a trailer: none that frames or routes a message, modifies a request, authenticates, or says how to read the content
-/// (RFC 9110 section 6.5.1), and none of those that the receiver treats itself.
+/// Whether a field may be a trailer: none that frames or routes a message, modifies a request,
+/// authenticates, or says how to read the content (RFC 9110 section 6.5.1), and none of those that
+/// the receiver treats itself.
 pub(super) fn may_be_trailer(name: &HeaderName) -> bool {
     const NEVER: [HeaderName; 34] = [
         // Framing and connections; these do not travel at all.
@@ -83,7 +84,8 @@ pub(super) fn decode_names(bytes: &[u8]) -> Result<Vec<HeaderName>, HeadError> {
 }
 
 impl Trailers {
-    /// Trailers of an origin or a local client: what was not announced, or must not be a trailer, is dropped.
+    /// Trailers of an origin or a local client: what was not announced, or must not be a trailer,
+    /// is dropped.
     pub(super) fn of(fields: &HeaderMap, announced: &[HeaderName]) -> Self {
         let mut kept = HeaderMap::new();
         for (name, value) in fields.iter().filter(|(name, _)| announced.contains(name)) {

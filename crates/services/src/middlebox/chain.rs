@@ -2,8 +2,8 @@
 
 use levada_contexts::{Action, AnswerPart, Direction, Inspector, Path, Piece};
 
-/// Several inspectors in the order of the path: the first is next to the client. Each sees what the one before it has made, also of an answer
-/// that one of them gives itself.
+/// Several inspectors in the order of the path: the first is next to the client. Each sees what the
+/// one before it has made, also of an answer that one of them gives itself.
 #[derive(Default)]
 pub struct Chain {
     inspectors: Vec<Box<dyn Inspector>>,

@@ -13,19 +13,23 @@ use super::{Granted, Line, Need};
 use crate::http::{MAX_HEAD, RequestHead};
 use head::{Plan, accepts_gzip};
 
-/// The level: a middlebox serves many sessions, and higher ones take several times as long for a few per cent.
+/// The level: a middlebox serves many sessions, and higher ones take several times as long for a
+/// few per cent.
 const LEVEL: u32 = 5;
 
-/// Compresses the bodies of responses with gzip where the client takes that and the response says that it is text.
+/// Compresses the bodies of responses with gzip where the client takes that and the response says
+/// that it is text.
 ///
-/// It does not know how long a body is when its head passes, since lengths do not travel; so short ones are compressed, too.
+/// It does not know how long a body is when its head passes, since lengths do not travel; so short
+/// ones are compressed, too.
 pub struct Compress {
     line: Line,
     granted: Granted,
     disabled: bool,
     /// The head of the request that passes.
     request: Vec<u8>,
-    /// By number: whether the response to a request that has none yet may be compressed. The relay bounds them.
+    /// By number: whether the response to a request that has none yet may be compressed. The relay
+    /// bounds them.
     waiting: BTreeMap<u64, bool>,
     answered: u64,
     /// The head of the response that passes, while it is held back.
@@ -47,7 +51,8 @@ impl Body {
         Self { encoder, arrived: 0, left: 0 }
     }
 
-    /// Everything of `data` is in what is returned, so that a body that is made slowly arrives as slowly.
+    /// Everything of `data` is in what is returned, so that a body that is made slowly arrives as
+    /// slowly.
     fn compress(&mut self, data: &[u8], end: bool) -> std::io::Result<Vec<u8>> {
         self.encoder.write_all(data)?;
         if end {
@@ -78,10 +83,11 @@ impl Compress {
         }
     }
 
-    /// A record of a response's head: it is held back until the head is whole, and then passes on in one.
+    /// A record of a response's head: it is held back until the head is whole, and then passes on
+    /// in one.
     fn response_head(&mut self, piece: &Piece<'_>) -> Action {
-        // An answer of a middlebox behind has no record that ends its head, so it cannot be held back; the server's answer to a request
-        // that was answered on the way has no bytes.
+        // An answer of a middlebox behind has no record that ends its head, so it cannot be held
+        // back; the server's answer to a request that was answered on the way has no bytes.
         let Some(accepts) = self.waiting.get(&self.answered).copied() else { return Action::Pass };
         let held = !self.head.is_empty();
         if self.head_ended || !held && (piece.data.is_empty() || !piece.end && piece.origin != 0) {

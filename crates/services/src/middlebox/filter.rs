@@ -17,7 +17,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// A filter for heads such as `GET /path`, then `name: value` on each line; `line` takes the lines of its log.
+    /// A filter for heads such as `GET /path`, then `name: value` on each line; `line` takes the
+    /// lines of its log.
     pub fn new(pattern: Regex, line: Line) -> Self {
         Self { pattern, line, granted: Granted::default(), head: Vec::new() }
     }
@@ -28,8 +29,8 @@ impl Filter {
     }
 }
 
-/// A head in one spelling, whichever its client has chosen: names in lower case, `: ` before a value without white
-/// space around it, and lines that end with LF, so that `$` matches there.
+/// A head in one spelling, whichever its client has chosen: names in lower case, `: ` before a
+/// value without white space around it, and lines that end with LF, so that `$` matches there.
 fn canonical(head: &[u8]) -> String {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.split("\r\n");
@@ -69,8 +70,8 @@ impl Inspector for Filter {
             return self.block("a request with a head that is too long to be searched".to_owned());
         }
         self.head.extend_from_slice(piece.data);
-        // Once for each head: a search at every record takes quadratic time for a head in many records.
-        // The node does nothing with a head before its last record.
+        // Once for each head: a search at every record takes quadratic time for a head in many
+        // records. The node does nothing with a head before its last record.
         if !piece.end {
             return Action::Pass;
         }
@@ -136,8 +137,8 @@ mod tests {
         let (mut one, _) = filter("private");
         assert_eq!(record(&mut one, HEAD, b"GET /pri", false), Action::Pass);
         assert!(matches!(record(&mut one, HEAD, b"vate\r\n", true), Action::Block(_)));
-        // What matches is blocked with the last record, and is searched once: a head of 63 KB in records of
-        // one byte costs as much as in one record.
+        // What matches is blocked with the last record, and is searched once: a head of 63 KB in
+        // records of one byte costs as much as in one record.
         let (mut late, _) = filter("private");
         assert_eq!(record(&mut late, HEAD, b"GET /private", false), Action::Pass);
         assert!(matches!(record(&mut late, HEAD, b"", true), Action::Block(_)));

@@ -10,7 +10,8 @@ use super::Granted;
 /// Takes a line of the log.
 pub type Line = Arc<dyn Fn(String) + Send + Sync>;
 
-/// Writes a line when a session begins, with the rights, and one for each message, with the names of its fields and the bytes of each context.
+/// Writes a line when a session begins, with the rights, and one for each message, with the names
+/// of its fields and the bytes of each context.
 pub struct Log {
     line: Line,
     granted: Granted,
@@ -77,7 +78,8 @@ impl Inspector for Log {
 
     fn exchange(&mut self, direction: Direction, number: u64, _: bool) {
         let (head, bytes) = std::mem::take(&mut self.passing[direction as usize]);
-        // A request that a middlebox has answered goes on without bytes, and so does the server's answer to it.
+        // A request that a middlebox has answered goes on without bytes, and so does the server's
+        // answer to it.
         if bytes.values().all(|bytes| *bytes == 0) {
             return;
         }

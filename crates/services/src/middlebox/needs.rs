@@ -38,8 +38,8 @@ impl Need {
     pub(super) const COMPRESS: Self =
         Self::new("compress", [Right::Read, Right::None, Right::Write, Right::Write]);
 
-    /// The need of the cache. It reads every context, so that no field that matters is hidden from it, and
-    /// writes everything that an exchange consists of (`docs/contexts.md`).
+    /// The need of the cache. It reads every context, so that no field that matters is hidden from
+    /// it, and writes everything that an exchange consists of (`docs/contexts.md`).
     pub(super) const CACHE: Self = Self { trailers: true, ..Self::new("cache", [Right::Write; 4]) };
 
     const fn new(plugin: &'static str, rights: [Right; 4]) -> Self {

@@ -6,7 +6,8 @@ use regex_lite::Regex;
 use super::needs::Need;
 use super::{AddField, Cache, CacheInspector, Chain, Compress, Filter, Line, Log, MakeInspector};
 
-/// What a middlebox does: the options of `levada middlebox`, and of `[middlebox]` in the configuration of a node.
+/// What a middlebox does: the options of `levada middlebox`, and of `[middlebox]` in the
+/// configuration of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
     /// End a session at a request whose head matches one of these.
@@ -38,7 +39,8 @@ impl Plugins {
     pub fn inspectors(self, line: Line) -> MakeInspector {
         let cache = self.cache.map(Cache::new);
         Box::new(move || {
-            // From the client's side to the server's: the cache stores what the server has sent, and what it answers is changed as all else.
+            // From the client's side to the server's: the cache stores what the server has sent,
+            // and what it answers is changed as all else.
             let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(Log::new(line.clone()))];
             for pattern in &self.block {
                 all.push(Box::new(Filter::new(pattern.clone(), line.clone())));

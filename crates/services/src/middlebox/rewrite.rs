@@ -42,8 +42,9 @@ impl Inspector for AddField {
         if self.added || !head || !self.granted.may_write(piece.context) {
             return Action::Pass;
         }
-        // Behind the first line, and not at the end: an answer of another middlebox has no record that ends the head, and a server's answer to a
-        // request that was answered on the way has no head, and must not get one.
+        // Behind the first line, and not at the end: an answer of another middlebox has no record
+        // that ends the head, and a server's answer to a request that was answered on the way has
+        // no head, and must not get one.
         let Some(end) = piece.data.windows(2).position(|pair| pair == b"\r\n") else {
             return Action::Pass;
         };

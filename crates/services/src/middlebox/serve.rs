@@ -16,8 +16,10 @@ use tokio::time::sleep;
 use super::limit::SourceLimit;
 use super::needs::Need;
 
-/// Sessions at a time, and those of one source.
-const SESSIONS: [usize; 2] = [1024, 256];
+/// The maximum number of sessions at a time.
+const SESSIONS: usize = 1024;
+/// The maximum of one source.
+const SESSIONS_OF_SOURCE: usize = 256;
 /// Unfinished handshakes at a time. They do not use up sessions.
 const HANDSHAKES: usize = 256;
 /// How long the next party may take to accept a connection.
@@ -71,8 +73,8 @@ pub struct Middlebox {
 }
 
 impl Middlebox {
-    /// A middlebox with the identity of `key`. It keeps keys of a session for `lifetime`, so that the next one along the same path
-    /// costs less.
+    /// A middlebox with the identity of `key`. It keeps keys of a session for `lifetime`, so that
+    /// the next one along the same path costs less.
     pub fn new(
         key: Arc<SecretKey>,
         policy: Policy,
@@ -84,7 +86,7 @@ impl Middlebox {
             tickets: Arc::new(HopTickets::new(lifetime)),
             policy: Arc::new(move |path, hop| policy.check(path, hop)),
         };
-        Self::with_limits(setup, inspector, SESSIONS, HANDSHAKES)
+        Self::with_limits(setup, inspector, [SESSIONS, SESSIONS_OF_SOURCE], HANDSHAKES)
     }
 
     fn with_limits(
@@ -103,8 +105,9 @@ impl Middlebox {
         })
     }
 
-    /// Carries the sessions of every client that connects to `listener`, until `stop`; then no further ones, and returns when the
-    /// last one has ended. Dropping the future ends all of them. `failed` is told of each that fails.
+    /// Carries the sessions of every client that connects to `listener`, until `stop`; then no
+    /// further ones, and returns when the last one has ended. Dropping the future ends all of them.
+    /// `failed` is told of each that fails.
     pub async fn serve(
         self: Arc<Self>,
         listener: TcpListener,

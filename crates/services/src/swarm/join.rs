@@ -36,7 +36,8 @@ pub enum JoinError {
 /// A joined share: its two streams, its description, and the connection.
 pub type Joined = (Link, Description, Connection);
 
-/// Starts the session that `capability` permits, and opens the stream for chunks. Both streams go by TCP.
+/// Starts the session that `capability` permits, and opens the stream for chunks. Both streams go
+/// by TCP.
 ///
 /// # Errors
 /// [`JoinError`].
@@ -48,7 +49,8 @@ pub async fn join(client: &Client, capability: &Capability) -> Result<Joined, Jo
     Ok((link, description, connection))
 }
 
-/// As [`join`], but in a share with UDP, a call of [`Link::together`] or [`Link::split`] must follow.
+/// As [`join`], but in a share with UDP, a call of [`Link::together`] or [`Link::split`] must
+/// follow.
 ///
 /// # Errors
 /// [`JoinError`].

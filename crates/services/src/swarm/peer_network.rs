@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use levada_channel::ServerConfig;
 use levada_client::{Client, Over, Target};
+use levada_home::address;
 use levada_session::{Connection, Options, accept};
 use levada_swarm::UdpStream;
 use levada_swarm::driver::{Dial, Network};
-use levada_home::address;
 use levada_transport::quic::{self, Endpoint, QuicListener, QuicOptions};
 use levada_transport::{Tcp, Transport};
 use tokio::net::TcpListener;
@@ -18,7 +18,6 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-
 
 /// Handshakes at a time. Anyone may connect; only peers that the node has named are served.
 const HANDSHAKES: usize = 32;
@@ -36,8 +35,9 @@ pub enum Listen {
     At(SocketAddr),
 }
 
-/// Opens the network of a peer; with `udp`, the stream that goes by UDP and what connects by it, others can connect by UDP at the number of
-/// the TCP port, too. The result's second part accepts until it is dropped.
+/// Opens the network of a peer; with `udp`, the stream that goes by UDP and what connects by it,
+/// others can connect by UDP at the number of the TCP port, too. The result's second part accepts
+/// until it is dropped.
 ///
 /// # Errors
 /// The address cannot be listened on, or the key cannot be used for TLS.

@@ -7,8 +7,8 @@ use levada_core::Identity;
 
 use super::share_key::ShareKey;
 
-/// Sessions of one identity in one share: two of a share with UDP, and two that have lost their connection
-/// without the node's notice.
+/// Sessions of one identity in one share: two of a share with UDP, and two that have lost their
+/// connection without the node's notice.
 const MAX_SESSIONS: usize = 4;
 
 /// A share, and a peer of it.
@@ -31,8 +31,8 @@ impl PeerSlots {
         self.lock().len() >= self.limit
     }
 
-    /// Counts a session in the slot of `peer` until the result is dropped. `None` if all slots are taken, or
-    /// the slot has as many sessions as one may have.
+    /// Counts a session in the slot of `peer` until the result is dropped. `None` if all slots are
+    /// taken, or the slot has as many sessions as one may have.
     pub(super) fn enter(self: &Arc<Self>, share: ShareKey, peer: Identity) -> Option<PeerSlot> {
         let mut taken = self.lock();
         let key = (share, peer);

@@ -14,8 +14,8 @@ use super::{Driver, FIRST_READ, Progress, error_of};
 const LARGEST_READ: usize = 8 * FIRST_READ;
 
 thread_local! {
-    /// The read buffer of all connections of this thread, during a poll of one of them: a connection keeps only an incomplete
-    /// record.
+    /// The read buffer of all connections of this thread, during a poll of one of them: a
+    /// connection keeps only an incomplete record.
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -41,8 +41,8 @@ impl Driver {
         })
     }
 
-    /// Reads from the transport behind the incomplete record, and puts that in front; returns the length of both, or 0 if the
-    /// transport has ended.
+    /// Reads from the transport behind the incomplete record, and puts that in front; returns the
+    /// length of both, or 0 if the transport has ended.
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let longest = if self.memory.is_some() { FIRST_READ } else { LARGEST_READ };
         let (record, free) = buffer[..longest].split_at_mut(self.incomplete.len());
@@ -80,7 +80,8 @@ impl Driver {
         Progress::Moved
     }
 
-    /// Whether the connection may hold more memory. If not, the driver reads later, or the budget closes the connection.
+    /// Whether the connection may hold more memory. If not, the driver reads later, or the budget
+    /// closes the connection.
     fn may_read(&mut self) -> bool {
         let Some(held) = self.held() else { return true };
         let session = self.shared.as_ref();
@@ -95,7 +96,8 @@ impl Driver {
         }
     }
 
-    /// The connection's memory in bytes; none once it is unbounded, because the peer has proved a right.
+    /// The connection's memory in bytes; none once it is unbounded, because the peer has proved a
+    /// right.
     fn held(&mut self) -> Option<usize> {
         self.memory.as_ref()?;
         let state = self.shared.lock();
@@ -110,7 +112,8 @@ impl Driver {
         Some(memory + self.incomplete.capacity() + self.output.capacity())
     }
 
-    /// Reads what the peer sent before a write failed: its CLOSE gives the reason, which a broken pipe does not.
+    /// Reads what the peer sent before a write failed: its CLOSE gives the reason, which a broken
+    /// pipe does not.
     pub(super) fn drain_read(&mut self, cx: &mut Context<'_>) {
         with_read_buffer(|buffer| {
             while let Poll::Ready(Ok(length @ 1..)) = self.poll_read(cx, buffer) {

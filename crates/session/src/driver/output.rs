@@ -9,7 +9,8 @@ use tokio::io::AsyncWrite;
 
 use super::{Driver, Progress};
 
-/// The largest output buffer, in bytes, of a connection that has nothing to send: one of many may send rarely.
+/// The largest output buffer, in bytes, of a connection that has nothing to send: one of many may
+/// send rarely.
 pub(super) const LARGEST_IDLE_OUTPUT: usize = 32 * 1024;
 
 impl Driver {

@@ -9,14 +9,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::input::with_read_buffer;
 use super::{Driver, Progress, ROUNDS};
 
-/// How long the transport may take to accept the next bytes of an ended connection, and the peer to end it.
+/// How long the transport may take to accept the next bytes of an ended connection, and the peer to
+/// end it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Driver {
-    /// Sends what is still sealed (a close, an alert), then reads until the peer has ended too. Closing a socket with
-    /// unread input would send a TCP reset, which discards what was sent.
+    /// Sends what is still sealed (a close, an alert), then reads until the peer has ended too.
+    /// Closing a socket with unread input would send a TCP reset, which discards what was sent.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // For a peer that did not finish its handshake, one attempt is made, and the socket is closed at once.
+        // For a peer that did not finish its handshake, one attempt is made, and the socket is
+        // closed at once.
         let timeout = if self.shared.lock().connected { CLOSE_TIMEOUT } else { Duration::ZERO };
         let until = *self.close_deadline.get_or_insert_with(|| Instant::now() + timeout);
         while !self.flushed {

@@ -11,7 +11,8 @@ use super::state::{Core, DROPPED};
 use crate::StreamError;
 use crate::shared::State;
 
-/// Credit is released to the channel when this much was read, in bytes: seldom, and long before the peer lacks credit.
+/// Credit is released to the channel when this much was read, in bytes: seldom, and long before the
+/// peer lacks credit.
 const RELEASE_THRESHOLD: u64 = 32 << 10;
 
 /// The receiving direction.
@@ -43,7 +44,8 @@ impl ReceiveHalf {
     /// dropped, `buffer` keeps the part that was read, and the next call appends the rest.
     ///
     /// # Errors
-    /// [`StreamError::TooLong`] if `buffer` would hold more than `max` bytes; otherwise what ended the stream.
+    /// [`StreamError::TooLong`] if `buffer` would hold more than `max` bytes; otherwise what ended
+    /// the stream.
     pub async fn receive_into(
         &mut self,
         buffer: &mut Vec<u8>,
@@ -52,13 +54,13 @@ impl ReceiveHalf {
         receive_into(&self.core, &mut self.recv_buffer, buffer, max).await
     }
 
-    /// Reads a part of a message into `buffer` (not empty): its length, and whether the message ends with it.
-    /// `None` once the peer has finished.
+    /// Reads a part of a message into `buffer` (not empty): its length, and whether the message
+    /// ends with it. `None` once the peer has finished.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
-    // Not an `async fn`: for small messages, to copy its result from one state machine to the next takes longer than to
-    // copy the message.
+    // Not an `async fn`: for small messages, to copy its result from one state machine to the next
+    // takes longer than to copy the message.
     pub fn read<'a>(
         &'a mut self,
         buffer: &'a mut [u8],
@@ -76,8 +78,9 @@ impl ReceiveHalf {
         })
     }
 
-    /// The received part of the next message, and whether the message ends with it. Nothing is copied, and
-    /// nothing counts as read before [`Self::consume`]. `None` once the peer has finished.
+    /// The received part of the next message, and whether the message ends with it. Nothing is
+    /// copied, and nothing counts as read before [`Self::consume`]. `None` once the peer has
+    /// finished.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
@@ -129,7 +132,8 @@ async fn receive_into(
             Some((_, true)) => return Ok(true),
             Some(_) => {}
             None => {
-                // Most messages are passed on together with their memory, and a stream may have few.
+                // Most messages are passed on together with their memory, and a stream may have
+                // few.
                 recv_buffer.release_memory();
                 if !take(core, recv_buffer, buffer.capacity()).await? {
                     return Ok(false);
@@ -149,8 +153,8 @@ fn release_credit(core: &Core, recv_buffer: &mut RecvBuffer) {
     }
 }
 
-/// Waits for received data and takes it; false once the peer has finished. `reader_memory` is the memory of what was
-/// read before, in bytes.
+/// Waits for received data and takes it; false once the peer has finished. `reader_memory` is the
+/// memory of what was read before, in bytes.
 async fn take(
     core: &Core,
     recv_buffer: &mut RecvBuffer,

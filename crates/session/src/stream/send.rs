@@ -52,12 +52,14 @@ impl SendHalf {
         self.write(message, true)
     }
 
-    /// Sends a part of a message, and its end if `end`. A message may have any length. If the future is
-    /// dropped after some of the part's bytes were accepted, the next write resets the stream.
+    /// Sends a part of a message, and its end if `end`. A message may have any length. If the
+    /// future is dropped after some of the part's bytes were accepted, the next write resets the
+    /// stream.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
-    // Not an `async fn`: for small messages the state machines of nested futures cost more than the copy.
+    // Not an `async fn`: for small messages the state machines of nested futures cost more than the
+    // copy.
     pub fn write<'a>(
         &'a mut self,
         part: &'a [u8],
@@ -67,9 +69,10 @@ impl SendHalf {
         poll_fn(move |cx| self.poll_write(cx, &[part], end, &mut progress))
     }
 
-    /// Sends whole messages in order; waits for the peer's credit. For short messages it costs about half as much as a call
-    /// of [`Self::send`] for each. If the future is dropped, the messages accepted so far are sent; if one was accepted in
-    /// part, the next write resets the stream.
+    /// Sends whole messages in order; waits for the peer's credit. For short messages it costs
+    /// about half as much as a call of [`Self::send`] for each. If the future is dropped, the
+    /// messages accepted so far are sent; if one was accepted in part, the next write resets the
+    /// stream.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
@@ -142,7 +145,8 @@ impl SendHalf {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends this direction: the peer reads the end after the last message. Within a message this resets the stream.
+    /// Ends this direction: the peer reads the end after the last message. Within a message this
+    /// resets the stream.
     ///
     /// # Errors
     /// [`StreamError`] if the stream or the connection ended.
@@ -158,7 +162,8 @@ impl SendHalf {
                 Ok(())
             }
             Err(error) => {
-                // Finishing within a message resets the stream, which ends the waits of other tasks.
+                // Finishing within a message resets the stream, which ends the waits of other
+                // tasks.
                 state.wake_stream(self.core.id);
                 state.request_transmit();
                 Err(Core::error(&state, error))
@@ -172,23 +177,26 @@ impl SendHalf {
         self.core.reset(code);
     }
 
-    /// Waits until the stream can no longer be used, and returns why. It reads no data, and unread messages do not delay it.
+    /// Waits until the stream can no longer be used, and returns why. It reads no data, and unread
+    /// messages do not delay it.
     ///
     /// It resolves when
-    /// - the peer resets the stream, or drops its [`crate::Stream`] or both halves of it, unless both directions were
-    ///   finished before: [`StreamError::Reset`];
-    /// - this side resets the stream ([`Self::reset`], [`crate::StreamAborter::reset`], or a [`SendHalf`] dropped before
-    ///   [`Self::finish`]): [`StreamError::Reset`];
+    /// - the peer resets the stream, or drops its [`crate::Stream`] or both halves of it, unless
+    ///   both directions were finished before: [`StreamError::Reset`];
+    /// - this side resets the stream ([`Self::reset`], [`crate::StreamAborter::reset`], or a
+    ///   [`SendHalf`] dropped before [`Self::finish`]): [`StreamError::Reset`];
     /// - the connection ends, for any reason: [`StreamError::Connection`];
     /// - both halves of this side were dropped: [`StreamError::Finished`].
     ///
-    /// If that has happened before the call, it resolves at once. It does not resolve when the peer or this side finishes
-    /// its direction, nor when both do: [`crate::ReceiveHalf::receive`] reports the peer's finish. While the connection
-    /// waits for memory of its [`crate::Budget`], a reset by the peer is not read, and so delayed.
+    /// If that has happened before the call, it resolves at once. It does not resolve when the peer
+    /// or this side finishes its direction, nor when both do: [`crate::ReceiveHalf::receive`]
+    /// reports the peer's finish. While the connection waits for memory of its [`crate::Budget`], a
+    /// reset by the peer is not read, and so delayed.
     ///
-    /// The future borrows nothing: any number of them may wait, in any task, while both halves are in use, and it keeps
-    /// neither the stream nor the connection open. It is cancel-safe: a new future continues where a dropped one ended.
-    /// Each poll takes the connection's lock, so a loop should create it once, outside.
+    /// The future borrows nothing: any number of them may wait, in any task, while both halves are
+    /// in use, and it keeps neither the stream nor the connection open. It is cancel-safe: a new
+    /// future continues where a dropped one ended. Each poll takes the connection's lock, so a loop
+    /// should create it once, outside.
     pub fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
         self.core.closed()
     }

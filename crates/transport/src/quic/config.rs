@@ -22,15 +22,15 @@ use super::congestion::{Factory, Shared};
 /// The name of the protocol in QUIC's handshake (RFC 7301).
 pub const ALPN: &[u8] = b"lv-q1";
 
-/// The bytes in flight to either side: 100 Mbit/s at a round trip of 200 ms are 2.5 MB, and the queue of the path adds to
-/// that.
+/// The bytes in flight to either side: 100 Mbit/s at a round trip of 200 ms are 2.5 MB, and the
+/// queue of the path adds to that.
 pub(super) const WINDOW: u32 = 4 * 1024 * 1024;
 /// The same towards this side until its user accepts more with `limit_unread`.
 pub(super) const FIRST_WINDOW: u32 = 64 * 1024;
 /// Longer than the channel's 45 s, so that the channel's error is reported.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Silence until a connecting side sends a packet. The channel sends at the same time; this keeps the mapping of a NAT
-/// for transports that carry something else.
+/// Silence until a connecting side sends a packet. The channel sends at the same time; this keeps
+/// the mapping of a NAT for transports that carry something else.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Packets that an endpoint stores for a handshake that it has not begun.
 const INCOMING_BUFFER: u64 = 8 * 1024;
@@ -52,7 +52,8 @@ pub enum Congestion {
 /// The limits of an endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct QuicOptions {
-    /// The handshakes of other sides that are open at a time, until their first bytes arrive; 0 accepts no connections.
+    /// The handshakes of other sides that are open at a time, until their first bytes arrive; 0
+    /// accepts no connections.
     pub handshakes: usize,
     /// Those of one source: an IPv4 address, or 64 bits of an IPv6 address.
     pub handshakes_per_source: usize,

@@ -1,14 +1,16 @@
 //! Levada's congestion controller: CUBIC (RFC 9438) that tells random loss from congestion.
 //!
-//! CUBIC takes every loss as congestion. On a path that loses 1 % of packets at random it gets a tenth of 100 Mbit/s at a
-//! round trip of 20 ms. This controller reacts to a loss only if
+//! CUBIC takes every loss as congestion. On a path that loses 1 % of packets at random it gets a
+//! tenth of 100 Mbit/s at a round trip of 20 ms. This controller reacts to a loss only if
 //!
-//! - packets wait in a queue: the shortest round trip of the last round exceeds the shortest of the last 20 to 30 s by an
-//!   eighth, and by 1 ms, or
-//! - the path loses more than 3 % without a queue, as a path with a very short queue does, or marks packets (ECN).
+//! - packets wait in a queue: the shortest round trip of the last round exceeds the shortest of the
+//!   last 20 to 30 s by an eighth, and by 1 ms, or
+//! - the path loses more than 3 % without a queue, as a path with a very short queue does, or marks
+//!   packets (ECN).
 //!
-//! Where it reacts, it does as CUBIC does, so that it shares a queue with TCP. But alone in a short queue it reduces its
-//! window only to what fills the path. `docs/decisions/0046-quic-controller.md` has the measurements.
+//! Where it reacts, it does as CUBIC does, so that it shares a queue with TCP. But alone in a short
+//! queue it reduces its window only to what fills the path.
+//! `docs/decisions/0046-quic-controller.md` has the measurements.
 
 mod path;
 #[cfg(test)]

@@ -23,21 +23,23 @@ const SERVER_NAME: &str = "levada";
 /// QUIC version 1 (RFC 9000).
 const VERSION: u32 = 1;
 
-/// Connects to other endpoints. Clones share the socket, which is closed when the last clone, the [`QuicListener`] and all
-/// connections are dropped, or after [`Endpoint::close`].
+/// Connects to other endpoints. Clones share the socket, which is closed when the last clone, the
+/// [`QuicListener`] and all connections are dropped, or after [`Endpoint::close`].
 #[derive(Clone)]
 pub struct Endpoint {
     inner: quinn::Endpoint,
     configs: Arc<Configs>,
 }
 
-/// Accepts connections of other endpoints. Dropping it ends the handshakes that are open, and refuses others.
+/// Accepts connections of other endpoints. Dropping it ends the handshakes that are open, and
+/// refuses others.
 pub struct QuicListener {
     accepted: mpsc::Receiver<(Quic, SocketAddr)>,
 }
 
 impl Endpoint {
-    /// An endpoint over a bound socket, and what accepts its connections. Must be called in a tokio runtime.
+    /// An endpoint over a bound socket, and what accepts its connections. Must be called in a tokio
+    /// runtime.
     ///
     /// # Errors
     /// The operating system's, or that no temporary key could be made.
@@ -59,12 +61,12 @@ impl Endpoint {
         Ok((endpoint, QuicListener { accepted }))
     }
 
-    /// Connects to `address` within `limit`. The connecting side must write first: the other side accepts the transport
-    /// with the first bytes.
+    /// Connects to `address` within `limit`. The connecting side must write first: the other side
+    /// accepts the transport with the first bytes.
     ///
     /// # Errors
-    /// `TimedOut` without an answer; `ConnectionRefused` if the other side accepts no connections or has too many;
-    /// QUIC's error as text.
+    /// `TimedOut` without an answer; `ConnectionRefused` if the other side accepts no connections
+    /// or has too many; QUIC's error as text.
     pub async fn connect(&self, address: SocketAddr, limit: Duration) -> io::Result<Quic> {
         let (config, shared) = self.configs.client();
         let connecting = self.inner.connect_with(config, address, SERVER_NAME);
@@ -92,8 +94,8 @@ impl Endpoint {
 }
 
 impl QuicListener {
-    /// The next connection, with the address of its other side; `None` after [`Endpoint::close`]. A call that is dropped
-    /// loses no connection.
+    /// The next connection, with the address of its other side; `None` after [`Endpoint::close`]. A
+    /// call that is dropped loses no connection.
     pub async fn accept(&mut self) -> Option<(Quic, SocketAddr)> {
         self.accepted.recv().await
     }

@@ -1,7 +1,8 @@
 //! The socket of an endpoint, which keeps the limit of addresses that are not validated.
 //!
-//! quinn stops at three times the bytes that it received, but finishes the datagram that exceeds them: an address that
-//! sent 1200 bytes gets up to 4799. RFC 9000 section 8.1 permits 3600, so the socket drops what exceeds them.
+//! quinn stops at three times the bytes that it received, but finishes the datagram that exceeds
+//! them: an address that sent 1200 bytes gets up to 4799. RFC 9000 section 8.1 permits 3600, so the
+//! socket drops what exceeds them.
 
 use std::collections::HashMap;
 use std::fmt;

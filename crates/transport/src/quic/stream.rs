@@ -16,7 +16,8 @@ use super::config::WINDOW;
 use super::congestion::Shared;
 use crate::Transport;
 
-/// How long the other side may take to acknowledge what was written before the transport was shut down.
+/// How long the other side may take to acknowledge what was written before the transport was shut
+/// down.
 const LINGER: Duration = Duration::from_secs(30);
 /// The code of a connection that has ended with all bytes delivered.
 const DONE: VarInt = VarInt::from_u32(0);
@@ -25,9 +26,9 @@ const DROPPED: VarInt = VarInt::from_u32(1);
 
 /// One end of a QUIC connection.
 ///
-/// Shutting it down ends this direction, and is complete when the other side has acknowledged all bytes. A transport that
-/// is dropped meanwhile goes on delivering them for up to 30 s; one that is dropped without being shut down resets the
-/// connection.
+/// Shutting it down ends this direction, and is complete when the other side has acknowledged all
+/// bytes. A transport that is dropped meanwhile goes on delivering them for up to 30 s; one that is
+/// dropped without being shut down resets the connection.
 pub struct Quic {
     connection: Connection,
     send: SendStream,
@@ -67,8 +68,9 @@ impl Quic {
 
     /// Lets the written bytes exceed those in flight by the limit on unsent bytes.
     ///
-    /// QUIC's limit counts lost bytes until they are acknowledged, and a congestion window that is not filled does not
-    /// grow: with less than a quarter above it, a path with 1 % loss stayed at a third of its rate.
+    /// QUIC's limit counts lost bytes until they are acknowledged, and a congestion window that is
+    /// not filled does not grow: with less than a quarter above it, a path with 1 % loss stayed at
+    /// a third of its rate.
     fn fit_send_window(&mut self) {
         let in_flight = self.shared.window();
         let most = u64::from(WINDOW);

@@ -9,14 +9,16 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
-/// The longest time between two attempts to send lost data, in milliseconds: the least that Linux accepts.
+/// The longest time between two attempts to send lost data, in milliseconds: the least that Linux
+/// accepts.
 #[cfg(target_os = "linux")]
 const RETRANSMISSION_MS: libc::c_int = 1000;
 /// The time in which TCP tries that. The channel ends a connection that is silent for less.
 #[cfg(target_os = "linux")]
 const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
-/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). Errors are ignored: without the option nothing is paced.
+/// Sets the highest rate at which TCP paces what it sends (`SO_MAX_PACING_RATE`, socket(7)). Errors
+/// are ignored: without the option nothing is paced.
 #[cfg(target_os = "linux")]
 pub(super) fn set_max_pacing_rate(stream: &TcpStream, bytes_per_second: u64) {
     set(stream, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &bytes_per_second.to_ne_bytes());
@@ -25,8 +27,9 @@ pub(super) fn set_max_pacing_rate(stream: &TcpStream, bytes_per_second: u64) {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn set_max_pacing_rate(_stream: &TcpStream, _bytes_per_second: u64) {}
 
-/// TCP doubles the time between two attempts to send lost data, so that an interruption of 20 seconds may last for 20 more. This bounds it
-/// (`TCP_RTO_MAX_MS` of linux/tcp.h, since Linux 6.15). Errors are ignored: without the option interruptions last longer.
+/// TCP doubles the time between two attempts to send lost data, so that an interruption of 20
+/// seconds may last for 20 more. This bounds it (`TCP_RTO_MAX_MS` of linux/tcp.h, since Linux
+/// 6.15). Errors are ignored: without the option interruptions last longer.
 #[cfg(target_os = "linux")]
 pub(super) fn recover_soon(stream: &TcpStream) {
     const TCP_RTO_MAX_MS: libc::c_int = 44;
@@ -43,8 +46,8 @@ pub(super) fn recover_soon(_stream: &TcpStream) {}
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: &[u8]) {
-    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel reads only the bytes of `value`, which
-    // outlive the call.
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel reads only the
+    // bytes of `value`, which outlive the call.
     unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -56,8 +59,9 @@ fn set(stream: &TcpStream, level: libc::c_int, option: libc::c_int, value: &[u8]
     }
 }
 
-/// The rate at which TCP sends, in bytes per second: the rate at which it paces packets, or a congestion window in each round trip if that is less
-/// (`tcpi_pacing_rate`, `tcpi_snd_cwnd` and `tcpi_rtt` of `TCP_INFO`, tcp(7)); `None` if the kernel does not say.
+/// The rate at which TCP sends, in bytes per second: the rate at which it paces packets, or a
+/// congestion window in each round trip if that is less (`tcpi_pacing_rate`, `tcpi_snd_cwnd` and
+/// `tcpi_rtt` of `TCP_INFO`, tcp(7)); `None` if the kernel does not say.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 pub(super) fn sending_rate(stream: &TcpStream) -> Option<u64> {
@@ -69,7 +73,8 @@ pub(super) fn sending_rate(stream: &TcpStream) -> Option<u64> {
     const LENGTH: usize = 112;
     let mut info = [0_u8; LENGTH];
     let mut length = LENGTH as libc::socklen_t;
-    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel writes at most `length` bytes, which `info` has.
+    // SAFETY: the descriptor is open as long as `stream` is borrowed, and the kernel writes at most
+    // `length` bytes, which `info` has.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),

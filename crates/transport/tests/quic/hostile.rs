@@ -11,7 +11,8 @@ use super::{LIMIT, connecting, listening, socket, within};
 
 /// The length of a datagram that begins a connection (RFC 9000 section 14.1).
 const INITIAL: usize = 1200;
-/// How long a raw socket waits for the next answer: longer than the first retransmissions of an endpoint.
+/// How long a raw socket waits for the next answer: longer than the first retransmissions of an
+/// endpoint.
 const SILENCE: Duration = Duration::from_millis(2500);
 
 /// The first datagrams of `count` different connections.
@@ -26,7 +27,8 @@ async fn initials(count: usize) -> Vec<Vec<u8>> {
         trap.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2048];
         while let Ok(length) = trap.recv(&mut buffer) {
-            // Byte 5 is the length of the connection ID, which is 8 to 20 bytes (RFC 9000 section 17.2).
+            // Byte 5 is the length of the connection ID, which is 8 to 20 bytes (RFC 9000 section
+            // 17.2).
             let end = 6 + usize::from(buffer[5]);
             if length == INITIAL && buffer[0] & 0xf0 == 0xc0 {
                 found.entry(buffer[6..end].to_vec()).or_insert_with(|| buffer[..length].to_vec());
@@ -171,7 +173,8 @@ async fn a_probe_of_versions_gets_one_short_answer() {
     let (_endpoint, mut listener, address) = listening(QuicOptions::default());
     tokio::spawn(async move { while listener.accept().await.is_some() {} });
     let mut probe = vec![0; INITIAL];
-    // A long header with a reserved version (RFC 9000 section 6.3), and two connection IDs of 8 bytes.
+    // A long header with a reserved version (RFC 9000 section 6.3), and two connection IDs of 8
+    // bytes.
     probe[..6].copy_from_slice(&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8]);
     probe[14] = 8;
     let answers = answers_to(vec![probe.clone()], address).await;

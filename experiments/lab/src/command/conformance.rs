@@ -9,7 +9,8 @@ use crate::{Attestation, Backend, Lab, LabError, Link, Options, throughput, thro
 
 const RUNS: usize = 5;
 const MS: fn(u64) -> Duration = Duration::from_millis;
-/// The share of TCP payload in an IP packet of 1500 bytes: headers of 20 and 20 bytes and a time stamp of 12 leave 1448.
+/// The share of TCP payload in an IP packet of 1500 bytes: headers of 20 and 20 bytes and a time
+/// stamp of 12 leave 1448.
 const PAYLOAD: f64 = 1448.0 / 1500.0;
 
 /// Prints a row for each figure.

@@ -25,7 +25,8 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "write a number of bytes, or one with k or m, as 64k".to_owned())
 }
 
-/// `1%`, or `1%,25%` and up to two more: to the bad state, back, loss in the bad state (else 100%), in the good (else 0%).
+/// `1%`, or `1%,25%` and up to two more: to the bad state, back, loss in the bad state (else 100%),
+/// in the good (else 0%).
 pub(super) fn chance_or_bursts(text: &str) -> Result<Loss, String> {
     let chances = text
         .split(',')

@@ -21,10 +21,12 @@ use super::{NewLink, Order};
 use crate::LabError;
 use crate::measures::{LatenessHistogram, Measures};
 
-/// The most packets and bytes read from one device before due packets and other devices are handled.
+/// The most packets and bytes read from one device before due packets and other devices are
+/// handled.
 const BATCH: usize = 32;
 const BATCH_BYTES: usize = 128 * 1024;
-/// Most memory of packets in flight in one direction, in bytes; more are dropped. Enough for 6 Gbit/s at 300 ms.
+/// Most memory of packets in flight in one direction, in bytes; more are dropped. Enough for 6
+/// Gbit/s at 300 ms.
 const MAX_IN_FLIGHT: usize = 256 * 1024 * 1024;
 /// The epoll data of wake-up and timer; for devices it is the device's number.
 const WAKEUP: u64 = u64::MAX;
@@ -244,7 +246,8 @@ impl Engine {
         let longest = if offload { VNET_HEADER + 65_535 } else { longest };
         for (side, device) in devices.into_iter().enumerate() {
             let data = epoll::EventData::new_u64(self.ends.len() as u64);
-            // Fails only without memory; the link then forwards nothing, and the attestation fails with NoEcho.
+            // Fails only without memory; the link then forwards nothing, and the attestation fails
+            // with NoEcho.
             let _ = epoll::add(&self.epoll, &device, data, epoll::EventFlags::IN);
             let direction = if side == 0 { &link } else { link.back() };
             let shaper = Shaper::new(direction, (2 * stream + side) as u64, now);

@@ -6,8 +6,8 @@ pub(super) const VNET_HEADER: usize = 10;
 const LARGE: usize = VNET_HEADER + 65_535 + 1;
 const SMALL: usize = 2048;
 
-/// The length of a packet for the rate limit, in bytes: IP packets, without headers of lower layers. A super-packet counts as
-/// the segments into which a network card would split it.
+/// The length of a packet for the rate limit, in bytes: IP packets, without headers of lower
+/// layers. A super-packet counts as the segments into which a network card would split it.
 pub(super) fn charge(packet: &[u8], offload: bool) -> u64 {
     if !offload {
         return packet.len() as u64;
@@ -19,8 +19,9 @@ pub(super) fn charge(packet: &[u8], offload: bool) -> u64 {
     whole + (segments - 1) * header
 }
 
-/// The length of the IP and TCP or UDP headers of each segment of a super-packet; `None` for other packets.
-/// Offsets are those of `struct virtio_net_hdr`; its `hdr_len` is only a hint and is not used.
+/// The length of the IP and TCP or UDP headers of each segment of a super-packet; `None` for other
+/// packets. Offsets are those of `struct virtio_net_hdr`; its `hdr_len` is only a hint and is not
+/// used.
 fn segment_header(packet: &[u8]) -> Option<u64> {
     const GSO_UDP_L4: u8 = 5;
     let kind = *packet.get(1)? & 0x7f;

@@ -1,4 +1,5 @@
-//! One direction of an emulated link: decides which packets arrive, and when. No I/O; time is an argument, in nanoseconds.
+//! One direction of an emulated link: decides which packets arrive, and when. No I/O; time is an
+//! argument, in nanoseconds.
 
 use std::time::Duration;
 

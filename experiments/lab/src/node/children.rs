@@ -14,16 +14,16 @@ use crate::LabError;
 /// The time limit for a killed program to end.
 const KILL_TIMEOUT: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// Exits if the lab's process has already ended: the parent-death signal is not sent for a parent that ended before it was
-/// requested.
+/// Exits if the lab's process has already ended: the parent-death signal is not sent for a parent
+/// that ended before it was requested.
 const PARENT_CHECK: &str = r#"[ "$PPID" = "$0" ] || exit 125; exec "$@""#;
 
-/// Process 1 of the PID namespace: a shell that waits for the program. If the program were process 1, the kernel would ignore
-/// signals that it does not handle.
+/// Process 1 of the PID namespace: a shell that waits for the program. If the program were process
+/// 1, the kernel would ignore signals that it does not handle.
 const INIT: &str = r#""$@"; exit $?"#;
 
-/// `program` wrapped so that it dies with the thread that starts it: `setpriv` sets the parent-death signal, and
-/// `unshare --kill-child` extends it to all descendants.
+/// `program` wrapped so that it dies with the thread that starts it: `setpriv` sets the
+/// parent-death signal, and `unshare --kill-child` extends it to all descendants.
 pub(super) fn wrapped(program: &OsStr) -> Command {
     let lab = std::process::id().to_string();
     let mut command = Command::new("setpriv");
@@ -57,7 +57,8 @@ impl Children {
         Ok(child)
     }
 
-    /// Kills all programs, and waits until they have ended. Their exit codes can still be read from the [`Child`].
+    /// Kills all programs, and waits until they have ended. Their exit codes can still be read from
+    /// the [`Child`].
     pub(super) fn end(&mut self) {
         for (pid, wrapper) in self.started.drain(..).filter(|(_, process)| !has_ended(process)) {
             // A stopped wrapper can neither start the program nor report that it was killed.
@@ -72,7 +73,8 @@ impl Children {
     }
 }
 
-/// Process 1 of the PID namespace, if it exists yet: when it ends, all processes in the namespace end.
+/// Process 1 of the PID namespace, if it exists yet: when it ends, all processes in the namespace
+/// end.
 fn first_inside(wrapper: Pid) -> Option<OwnedFd> {
     let number = wrapper.as_raw_nonzero();
     let children =

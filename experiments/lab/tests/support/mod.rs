@@ -38,7 +38,8 @@ impl Pair {
 /// A received packet: its number and its one-way time.
 pub type Arrival = (u32, Duration);
 
-/// Sends `packets` packets of `length` bytes (UDP payload, at least 4) with pauses. Returns the received ones, in order.
+/// Sends `packets` packets of `length` bytes (UDP payload, at least 4) with pauses. Returns the
+/// received ones, in order.
 pub fn arrivals(pair: &Pair, packets: u32, length: usize, pause: Duration) -> Vec<Arrival> {
     let (here, there) = pair.sockets();
     there.set_read_timeout(Some(MS(500))).unwrap();

@@ -71,7 +71,7 @@ impl Connection {
 
     /// Reads the received part of a body, and answers the request when it is complete.
     fn read_body(&mut self, mut reader: BodyReader) -> Option<Step> {
-        let acquire = || Arc::clone(&self.site.long_bodies).try_acquire_owned().ok();
+        let acquire = || Arc::clone(&self.site.limits.long_bodies).try_acquire_owned().ok();
         match reader.read(&self.input[self.start..self.end], acquire) {
             Ok(used) => self.start += used,
             Err(refusal) => return Some(self.refuse_body(refusal)),
@@ -102,8 +102,8 @@ impl Connection {
 
     /// Refuses the input, which is not a request that can be answered.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Step {
-        // Even malformed input shows whether it is a HEAD request, whose client would take a body for the next response,
-        // and whether the client expects plain text.
+        // Even malformed input shows whether it is a HEAD request, whose client would take a body
+        // for the next response, and whether the client expects plain text.
         let mut words = self.input[self.start..self.end].split(|byte| *byte == b' ');
         let is_head = words.next() == Some(b"HEAD");
         let target =
@@ -115,7 +115,8 @@ impl Connection {
         self.refuse_as(refusal, is_head, is_rethink(path))
     }
 
-    /// Refuses a request because of its body: only requests to the reTHINK compatibility layer have one.
+    /// Refuses a request because of its body: only requests to the reTHINK compatibility layer have
+    /// one.
     pub(super) fn refuse_body(&mut self, refusal: Refusal) -> Step {
         self.refuse_as(refusal, false, true)
     }

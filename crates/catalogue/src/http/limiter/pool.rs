@@ -10,7 +10,8 @@ use tokio::task::AbortHandle;
 
 /// The state that a connection shares with the limiter.
 pub(in crate::http) struct Activity {
-    /// Since when the connection is idle, in milliseconds since the server started, plus one; 0 while it is busy.
+    /// Since when the connection is idle, in milliseconds since the server started, plus one; 0
+    /// while it is busy.
     pub(super) idle_since: AtomicU64,
     task: Mutex<Task>,
 }
@@ -30,8 +31,8 @@ impl Activity {
         Arc::new(Self { idle_since: AtomicU64::new(idle_since), task: Mutex::new(Task::None) })
     }
 
-    /// The connection has a task: it is aborted if the connection is evicted, or was. So a connection that is served need not look
-    /// whether it is evicted.
+    /// The connection has a task: it is aborted if the connection is evicted, or was. So a
+    /// connection that is served need not look whether it is evicted.
     pub fn spawned(&self, task: AbortHandle) {
         let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         match *known {
@@ -110,8 +111,9 @@ impl Pool {
         true
     }
 
-    /// The connection to evict when the total limit is reached: an idle one of the source with the most connections, or else of
-    /// any source. If none is idle, the oldest of a source that has more than twice as many as `newcomer` would have.
+    /// The connection to evict when the total limit is reached: an idle one of the source with the
+    /// most connections, or else of any source. If none is idle, the oldest of a source that has
+    /// more than twice as many as `newcomer` would have.
     fn eviction_candidate(&self, newcomer: IpAddr) -> Option<u64> {
         let (most, count) = self.sources.iter().max_by_key(|(_, count)| **count)?;
         let idle = self.oldest_idle(|source| source == *most);

@@ -30,7 +30,8 @@ impl Html {
     }
 }
 
-/// Excludes control characters, and those that change the text direction, with which one text can imitate another.
+/// Excludes control characters, and those that change the text direction, with which one text can
+/// imitate another.
 fn is_shown(c: char) -> bool {
     matches!(c, '\n' | '\t') || is_printable(c)
 }

@@ -7,6 +7,7 @@ use levada_core::UnixTime;
 
 use super::html::Html;
 use super::respond::{error_page, not_found, of_store, respond};
+use crate::host::Host;
 use crate::http::query::{Query, encode};
 use crate::http::reply::{HandlerResult, Job, Reply};
 use crate::http::request::Request;
@@ -15,7 +16,6 @@ use crate::http::site::Site;
 use crate::http::v1::objects;
 use crate::index::{Object, VersionEntry};
 use crate::model::{Published, digest_text};
-use crate::rethink::Host;
 
 /// How much of a descriptor is shown, in bytes; the page has the command for the whole.
 const MAX_DESCRIPTOR: usize = 64 * 1024;
@@ -49,8 +49,8 @@ pub(super) fn object(
     })))
 }
 
-/// The base URL of this catalogue, for shell commands. A host with characters that are special in a shell, such as `$`, is
-/// replaced by the placeholder `HOST`.
+/// The base URL of this catalogue, for shell commands. A host with characters that are special in a
+/// shell, such as `$`, is replaced by the placeholder `HOST`.
 fn base(host: Host<'_>) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     let host = host.as_str();

@@ -5,7 +5,8 @@ use crate::http::problem;
 use crate::http::response::{CachePolicy, Response};
 use crate::store::StoreError;
 
-/// The Content-Security-Policy: only files of this server are loaded, no inline script runs, and framing is forbidden.
+/// The Content-Security-Policy: only files of this server are loaded, no inline script runs, and
+/// framing is forbidden.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// A page with `content`.

@@ -3,8 +3,8 @@
 use std::mem::MaybeUninit;
 
 use super::framing::Framing;
-use super::{BodyLength, Header, MAX_HEAD, MAX_HEADERS, Method, Refusal, Request, refuse};
-use crate::rethink::Host;
+use super::{BodyLength, Header, Headers, MAX_HEAD, MAX_HEADERS, Method, Refusal, Request, refuse};
+use crate::host::Host;
 
 /// The result of parsing the start of the received bytes.
 #[derive(Clone, Debug)]
@@ -61,62 +61,51 @@ fn read<'a>(head: &httparse::Request<'_, 'a>) -> Result<Request<'a>, Refusal> {
         "OPTIONS" => Method::Options,
         _ => Method::Other,
     };
-    let mut request = Request {
-        method,
-        path: "",
-        query: None,
-        host: None,
-        keep_alive: false,
-        http_1_0,
-        body: &[],
-        body_length: BodyLength::None,
-        expects_continue: false,
-        if_none_match: Header::Absent,
-        if_range: Header::Absent,
-        range: Header::Absent,
-        accept_encoding: Header::Absent,
-        last_event_id: Header::Absent,
-        forwarded_host: Header::Absent,
-    };
+    let mut headers = Headers::default();
     let mut framing = Framing::default();
     for header in head.headers.iter() {
-        read_field(header.name, header.value, &mut request, &mut framing);
+        read_field(header.name, header.value, &mut headers, &mut framing);
     }
-    request.body_length = framing.body_length(method)?;
-    request.expects_continue =
-        framing.expects_continue && !http_1_0 && request.body_length != BodyLength::None;
-    request.keep_alive = !framing.close && (!http_1_0 || framing.keep_alive);
+    let body_length = framing.body_length(method)?;
     let (authority, target) = split_target(head.path.unwrap_or_default(), method)?;
-    request.host = find_host(framing.host, authority, http_1_0)?;
-    (request.path, request.query) = match target.split_once('?') {
-        Some((path, query)) => (path, Some(query)),
-        None => (target, None),
-    };
-    Ok(request)
+    let host = find_host(framing.host, authority, http_1_0)?;
+    let split = target.split_once('?');
+    Ok(Request {
+        method,
+        path: split.map_or(target, |(path, _)| path),
+        query: split.map(|(_, query)| query),
+        host,
+        keep_alive: !framing.close && (!http_1_0 || framing.keep_alive),
+        http_1_0,
+        body: &[],
+        body_length,
+        expects_continue: framing.expects_continue && !http_1_0 && body_length != BodyLength::None,
+        headers,
+    })
 }
 
 fn read_field<'a>(
     name: &str,
     value: &'a [u8],
-    request: &mut Request<'a>,
+    headers: &mut Headers<'a>,
     framing: &mut Framing<'a>,
 ) {
     // The length is compared first, because most fields are not used.
     let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
     match name.len() {
         4 if is("host") => framing.host.add(value),
-        5 if is("range") => request.range.add(value),
+        5 if is("range") => headers.range.add(value),
         6 if is("expect") => framing.expects_continue |= has_token(value, "100-continue"),
-        8 if is("if-range") => request.if_range.add(value),
+        8 if is("if-range") => headers.if_range.add(value),
         10 if is("connection") => {
             framing.close |= has_token(value, "close");
             framing.keep_alive |= has_token(value, "keep-alive");
         }
-        13 if is("if-none-match") => request.if_none_match.add(value),
-        13 if is("last-event-id") => request.last_event_id.add(value),
+        13 if is("if-none-match") => headers.if_none_match.add(value),
+        13 if is("last-event-id") => headers.last_event_id.add(value),
         14 if is("content-length") => framing.length.add(value),
-        15 if is("accept-encoding") => request.accept_encoding.add(value),
-        16 if is("x-forwarded-host") => request.forwarded_host.add(value),
+        15 if is("accept-encoding") => headers.accept_encoding.add(value),
+        16 if is("x-forwarded-host") => headers.forwarded_host.add(value),
         17 if is("transfer-encoding") => framing.transfer_coding.add(value),
         _ => {}
     }
@@ -128,7 +117,8 @@ fn has_token(value: &[u8], token: &str) -> bool {
         .any(|part| part.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
 }
 
-/// Splits the target into the authority, if it has one, and the path with its query (RFC 9112 section 3.2).
+/// Splits the target into the authority, if it has one, and the path with its query (RFC 9112
+/// section 3.2).
 fn split_target(target: &str, method: Method) -> Result<(Option<&str>, &str), Refusal> {
     if target.starts_with('/') || (target == "*" && method == Method::Options) {
         return Ok((None, target));
@@ -145,7 +135,8 @@ fn split_target(target: &str, method: Method) -> Result<(Option<&str>, &str), Re
     }
 }
 
-/// HTTP/1.1 requires exactly one `Host`; the authority of the target takes precedence (RFC 9112 section 3.2).
+/// HTTP/1.1 requires exactly one `Host`; the authority of the target takes precedence (RFC 9112
+/// section 3.2).
 fn find_host<'a>(
     header: Header<'a>,
     authority: Option<&'a str>,
@@ -187,7 +178,7 @@ mod tests {
         let one = request("GET /a%2fb?c=d?e HTTP/1.1\r\nHost: h:1\r\nRange: bytes=0-\r\n\r\n");
         assert_eq!((one.method, one.path, one.query), (Method::Get, "/a%2fb", Some("c=d?e")));
         assert_eq!(one.host.map(Host::as_str), Some("h:1"));
-        assert!(one.keep_alive && one.range.value() == Some(b"bytes=0-"));
+        assert!(one.keep_alive && one.headers.range.value() == Some(b"bytes=0-"));
         let old = request("HEAD / HTTP/1.0\r\n\r\n");
         assert!(!old.keep_alive && old.host.is_none());
         assert!(request("GET / HTTP/1.0\r\nConnection: x, Keep-Alive\r\n\r\n").keep_alive);

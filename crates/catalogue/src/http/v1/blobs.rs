@@ -17,8 +17,8 @@ use crate::http::tag::Tag;
 use crate::http::verify::{Verdict, is_long};
 use crate::model::parse_digest;
 
-/// Packages of these lengths are compressed; in bytes. A shorter one fits into a few packets, and a longer one would occupy a
-/// thread for too long.
+/// Packages of these lengths are compressed; in bytes. A shorter one fits into a few packets, and a
+/// longer one would occupy a thread for too long.
 const COMPRESSIBLE: std::ops::RangeInclusive<u64> = 4 * 1024..=16 * 1024 * 1024;
 
 /// The variant of a package that a request selects.
@@ -44,13 +44,14 @@ pub(super) fn blob(site: &Arc<Site>, request: &Request<'_>, text: &str) -> Handl
     for tag in [Tag::Body(digest), Tag::Compressed(digest)] {
         if tag.is_known(request) {
             let variant = Variant { range: None, compressed: false, varies, media_type, length };
-            let is_sound = site.verifier.known(&digest, site.store.replaced()) == Verdict::Sound;
+            let is_sound =
+                site.bodies.verifier.known(&digest, site.store.replaced()) == Verdict::Sound;
             return Ok(Reply::Ready(variant.fields(Response::new(304), &tag, is_sound)));
         }
     }
     // Range applies to GET only (RFC 9110 section 14.2).
     let ranged = request.method == Method::Get && Tag::Body(digest).permits_range(request);
-    let range = request.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
+    let range = request.headers.range.value().filter(|_| ranged).map(<[u8]>::to_vec);
     let compressed = varies && range.is_none() && accepts_gzip(request);
     let variant = Variant { range, compressed, varies, media_type, length };
     if let Some(response) = variant.cached(site, &digest) {
@@ -64,7 +65,7 @@ impl Variant {
     /// The response, if its content is in the cache.
     fn cached(&self, site: &Site, digest: &Digest) -> Option<Response> {
         let generation = site.store.replaced();
-        let cached = |key| site.cache.find(&key, generation);
+        let cached = |key| site.bodies.cache.find(&key, generation);
         if self.compressed
             && let Cached::Content(content, _) = cached(CacheKey::Compressed(*digest))?
         {
@@ -73,8 +74,8 @@ impl Variant {
         match cached(CacheKey::Blob(*digest))? {
             Cached::Content(content, _) if content.is_whole() => {
                 let verdict = match is_long(&content) {
-                    true => site.verifier.check(digest, &content, generation),
-                    false => site.verifier.known(digest, generation),
+                    true => site.bodies.verifier.check(digest, &content, generation),
+                    false => site.bodies.verifier.known(digest, generation),
                 };
                 match verdict {
                     Verdict::Sound => Some(self.respond(&content, digest, true)),
@@ -98,21 +99,21 @@ impl Variant {
         };
         let Ok(content) = content else { return problem(500, "the package cannot be read") };
         let verdict = match content.length() == self.length {
-            true => site.verifier.check(digest, &content, generation),
-            false => site.verifier.record(digest, false, generation),
+            true => site.bodies.verifier.check(digest, &content, generation),
+            false => site.bodies.verifier.record(digest, false, generation),
         };
         if verdict == Verdict::Damaged {
             return damaged();
         }
         let entry = Cached::Content(content.clone(), [0; 16]);
-        site.cache.put(CacheKey::Blob(*digest), generation, entry);
+        site.bodies.cache.put(CacheKey::Blob(*digest), generation, entry);
         if self.compressed
             && let Some(Cached::Content(shorter, _)) = compressed(site, digest, content.length())
         {
             return self.respond_compressed(&shorter, digest);
         }
         // Compressing it may have verified it.
-        match site.verifier.known(digest, generation) {
+        match site.bodies.verifier.known(digest, generation) {
             Verdict::Damaged => damaged(),
             verdict => self.respond(&content, digest, verdict == Verdict::Sound),
         }
@@ -138,8 +139,9 @@ impl Variant {
         }
     }
 
-    /// Adds the header fields. A package is code of a third party: the sandbox gives it an opaque origin in a browser that opens
-    /// it. A package that is not verified yet must not be cached; its tag lets a client resume an interrupted download.
+    /// Adds the header fields. A package is code of a third party: the sandbox gives it an opaque
+    /// origin in a browser that opens it. A package that is not verified yet must not be cached;
+    /// its tag lets a client resume an interrupted download.
     fn fields(&self, response: Response, tag: &Tag, verified: bool) -> Response {
         let response = response
             .field("Content-Type", &self.media_type)
@@ -156,25 +158,25 @@ fn damaged() -> Response {
     problem(500, "the package is damaged: publish it again to repair it")
 }
 
-/// The compressed package, or that compression saves too little. `None` if that cannot be decided now: then the package is
-/// sent uncompressed.
+/// The compressed package, or that compression saves too little. `None` if that cannot be decided
+/// now: then the package is sent uncompressed.
 fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
-    let _build = site.lock_build(digest);
+    let _build = site.bodies.lock_build(digest);
     let key = CacheKey::Compressed(*digest);
     let generation = site.store.replaced();
-    if let Some(found) = site.cache.find(&key, generation) {
+    if let Some(found) = site.bodies.cache.find(&key, generation) {
         return Some(found);
     }
     let cached = if COMPRESSIBLE.contains(&length) {
         let blob = site.store.open_blob(digest).ok().flatten()?;
         let bytes = read_blob(blob, *COMPRESSIBLE.end()).ok()?;
         let is_sound = sha256(&[&bytes]) == *digest;
-        if site.verifier.record(digest, is_sound, generation) == Verdict::Damaged {
+        if site.bodies.verifier.record(digest, is_sound, generation) == Verdict::Damaged {
             return None;
         }
         match compress(&bytes) {
             Some(shorter) => Cached::Content(
-                Content::temporary(shorter, &site.body_budget, || site.store.scratch())?,
+                Content::temporary(shorter, &site.bodies.budget, || site.store.scratch())?,
                 [0; 16],
             ),
             None => Cached::Incompressible,
@@ -182,7 +184,7 @@ fn compressed(site: &Site, digest: &Digest, length: u64) -> Option<Cached> {
     } else {
         Cached::Incompressible
     };
-    site.cache.put(key, generation, cached.clone());
+    site.bodies.cache.put(key, generation, cached.clone());
     Some(cached)
 }
 
@@ -196,9 +198,11 @@ fn is_text(media_type: &str) -> bool {
             .contains(&essence.as_str())
 }
 
-/// Whether `Accept-Encoding` lists `gzip` with a weight other than 0 (RFC 9110 section 12.5.3). `*` is not used.
+/// Whether `Accept-Encoding` lists `gzip` with a weight other than 0 (RFC 9110 section 12.5.3). `*`
+/// is not used.
 fn accepts_gzip(request: &Request<'_>) -> bool {
-    let value = request.accept_encoding.value().and_then(|value| str::from_utf8(value).ok());
+    let value =
+        request.headers.accept_encoding.value().and_then(|value| str::from_utf8(value).ok());
     value.unwrap_or_default().split(',').any(|one| {
         let (coding, weight) = one.split_once(';').unwrap_or((one, ""));
         let weight = weight.trim().strip_prefix("q=").unwrap_or("1");

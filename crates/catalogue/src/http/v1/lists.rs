@@ -48,8 +48,8 @@ pub(in crate::http) fn list(
     Ok((keys, next))
 }
 
-/// Up to `limit` items that are shown, and whether the page is full. It continues behind hidden items, because a short page or
-/// a cursor to one of them would reveal that they exist.
+/// Up to `limit` items that are shown, and whether the page is full. It continues behind hidden
+/// items, because a short page or a cursor to one of them would reveal that they exist.
 fn read_shown<T: Clone>(
     limit: u32,
     mut more: impl FnMut(Option<&T>, u32) -> Result<Vec<T>, StoreError>,

@@ -51,13 +51,13 @@ pub(super) fn descriptor(
         return Ok(Reply::Ready(fields.add(json_body(descriptor.clone()), &tag)));
     }
     let key = CacheKey::Descriptor(entry.digest);
-    if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.cache.find(&key, 0) {
+    if let Some(Cached::Content(Content::Bytes(descriptor), _)) = site.bodies.cache.find(&key, 0) {
         return Ok(Reply::Ready(fields.add(json_body(descriptor), &tag)));
     }
     Ok(from_store(site, &object.key, entry, move |site, published| {
         let descriptor = Bytes::from(published.descriptor);
         let content = Content::Bytes(descriptor.clone());
-        site.cache.put(key, 0, Cached::Content(content, [0; 16]));
+        site.bodies.cache.put(key, 0, Cached::Content(content, [0; 16]));
         fields.add(json_body(descriptor), &tag)
     }))
 }
@@ -76,7 +76,7 @@ pub(super) fn meta(
         policy: CachePolicy::Revalidate,
         ..Fields::new(&object.key, entry, exact, "/meta")
     };
-    let if_none_match = request.if_none_match.value().map(<[u8]>::to_vec);
+    let if_none_match = request.headers.if_none_match.value().map(<[u8]>::to_vec);
     Ok(from_store(site, &object.key, entry, move |_, published| {
         let body = json::meta(&published);
         let tag = Tag::of(body.as_bytes());

@@ -22,7 +22,7 @@ pub(super) fn watch(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
         Some(id) => Some(id),
         None => query.number("after")?,
     };
-    let Ok(permit) = Arc::clone(&site.watches).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&site.limits.watches).try_acquire_owned() else {
         return Err(busy(false));
     };
     let site = Arc::clone(site);
@@ -49,7 +49,7 @@ pub(super) fn watch(site: &Arc<Site>, request: &Request<'_>) -> HandlerResult {
 
 fn last_event_id(request: &Request<'_>) -> Result<Option<u64>, Response> {
     let invalid = || problem(400, "Last-Event-ID is not the number of a change");
-    match request.last_event_id {
+    match request.headers.last_event_id {
         Header::Absent | Header::Value(b"") => Ok(None),
         Header::Repeated => Err(invalid()),
         Header::Value(value) => decimal::exact(value).map(Some).ok_or_else(invalid),

@@ -20,8 +20,8 @@ use crate::rethink::{
 pub struct Entry {
     /// The object.
     pub key: Key,
-    /// The rank of the object by the publication of its first version, unique to the object: of two packages with one
-    /// class name, that of the object with the lower rank is shown.
+    /// The rank of the object by the publication of its first version, unique to the object: of two
+    /// packages with one class name, that of the object with the lower rank is shown.
     pub order: u64,
     /// Its descriptor.
     pub descriptor: Bytes,
@@ -64,7 +64,8 @@ impl PackageEntry {
     }
 }
 
-/// An [`Entry`] whose body has been built, so that inserting it into the [`super::Catalogue`] is fast.
+/// An [`Entry`] whose body has been built, so that inserting it into the [`super::Catalogue`] is
+/// fast.
 #[derive(Debug)]
 pub struct Prepared {
     pub(super) key: Key,
@@ -79,7 +80,8 @@ impl Prepared {
     /// Builds the body.
     ///
     /// # Errors
-    /// [`Incompatible`] if reTHINK's catalogue would not show the object, or `objectName` differs from its key.
+    /// [`Incompatible`] if reTHINK's catalogue would not show the object, or `objectName` differs
+    /// from its key.
     pub fn new(entry: Entry) -> Result<Self, Incompatible> {
         let package = entry.package.ok_or(Incompatible::NoPackage)?;
         let description = Description::parse(&package.description)?;

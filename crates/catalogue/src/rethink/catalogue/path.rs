@@ -71,8 +71,8 @@ pub(super) struct Path<'a> {
     pub name: Option<&'a str>,
     /// An attribute of the type.
     pub attribute: Option<&'a str>,
-    /// Whether the host is inserted into the URL of a package: reTHINK's catalogue compares the end of the path, so a
-    /// trailing slash leaves the value unchanged.
+    /// Whether the host is inserted into the URL of a package: reTHINK's catalogue compares the end
+    /// of the path, so a trailing slash leaves the value unchanged.
     pub with_host: bool,
 }
 

@@ -12,7 +12,8 @@ pub(super) fn folders(path: &Path) -> io::Result<Vec<PathBuf>> {
     sorted(path, Path::is_dir)
 }
 
-/// The first file in a folder whose name begins with `start`. With several, reTHINK's catalogue chose any of them.
+/// The first file in a folder whose name begins with `start`. With several, reTHINK's catalogue
+/// chose any of them.
 pub(super) fn first_file(folder: &Path, start: &str) -> io::Result<Option<PathBuf>> {
     let matches = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -33,8 +34,8 @@ fn sorted(path: &Path, matches: impl Fn(&Path) -> bool) -> io::Result<Vec<PathBu
     Ok(found)
 }
 
-/// The content of a file, or `None` if it does not exist. Anything but a regular file, such as a pipe, is not opened,
-/// because reading it may not end.
+/// The content of a file, or `None` if it does not exist. Anything but a regular file, such as a
+/// pipe, is not opened, because reading it may not end.
 pub(super) fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Reason> {
     let path = folder.join(name);
     if !path.is_file() {

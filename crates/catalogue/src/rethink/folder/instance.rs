@@ -15,7 +15,8 @@ use crate::rethink::{Incompatible, Members, Value, parse};
 
 const DESCRIPTION: &str = "description.json";
 const PACKAGE: &str = "sourcePackage.json";
-/// The prefix of the name of the file with the code, and the attribute that may have the code instead.
+/// The prefix of the name of the file with the code, and the attribute that may have the code
+/// instead.
 const CODE: &str = "sourceCode";
 const MD5: &str = "md5";
 
@@ -28,7 +29,8 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
     let text = files::read(folder, DESCRIPTION)?.ok_or(Reason::NoDescription)?;
     let mut members = members(&text, Incompatible::Descriptor, Incompatible::DescriptorForm)?;
     let embedded = members.shift_remove("sourcePackage");
-    // A strictly valid descriptor is kept byte for byte; a lenient one is written as the JSON that reTHINK's parser read.
+    // A strictly valid descriptor is kept byte for byte; a lenient one is written as the JSON that
+    // reTHINK's parser read.
     let kept = embedded.is_none() && check_object(&text, MAX_LEVELS).is_ok();
     let descriptor = if kept { text } else { compact_members(&members).into_bytes() };
 
@@ -62,7 +64,8 @@ pub(super) fn read(kind: Kind, folder: &Path) -> Result<Found, Reason> {
     Ok(Found { folder: folder.to_owned(), draft, code: bytes })
 }
 
-/// The members of the object in a file. Bytes that are not UTF-8 are replaced as by reTHINK's catalogue.
+/// The members of the object in a file. Bytes that are not UTF-8 are replaced as by reTHINK's
+/// catalogue.
 fn members(
     bytes: &[u8],
     malformed: fn(crate::rethink::Malformed) -> Incompatible,
@@ -82,8 +85,8 @@ struct Code {
 }
 
 impl Code {
-    /// The code is the attribute or, without one, the file. Its MD5 is that of the file if there is one; if the file is not
-    /// the code, the MD5 is added to the description.
+    /// The code is the attribute or, without one, the file. Its MD5 is that of the file if there is
+    /// one; if the file is not the code, the MD5 is added to the description.
     fn read(folder: &Path, mut about: Members) -> Result<Self, Reason> {
         let inline = about.shift_remove(CODE);
         about.shift_remove(MD5);

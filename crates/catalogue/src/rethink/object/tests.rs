@@ -24,7 +24,8 @@ fn the_hash_covers_all_members_in_order_except_hash_and_package() {
         let changed = object(&DESCRIPTOR.replacen('{', change, 1)).unwrap();
         assert_ne!(attribute(&changed, "cguid", true).as_deref(), Some(cguid), "{change}");
     }
-    // The loader overwrites the value, and at the end the position is the same, so the hash does not change.
+    // The loader overwrites the value, and at the end the position is the same, so the hash does
+    // not change.
     let stated = DESCRIPTOR.replace("[]}", "[], \"sourcePackageURL\": \"elsewhere\"}");
     assert_eq!(attribute(&object(&stated).unwrap(), "cguid", true).as_deref(), Some(cguid));
 }

@@ -2,7 +2,8 @@
 
 use crate::rethink::Value;
 
-/// Numbers of this many characters or more are texts, because of the buffer size of reTHINK's parser.
+/// Numbers of this many characters or more are texts, because of the buffer size of reTHINK's
+/// parser.
 pub(super) const TOO_LONG_FOR_A_NUMBER: usize = 1024;
 
 /// The value of a word without quotes.
@@ -19,8 +20,8 @@ pub(super) fn word_value(word: &str) -> Value {
     number(word).map_or_else(|| Value::Text(word.to_owned()), Value::Number)
 }
 
-/// The text of `word` if it is a number by RFC 8259. Integers that fit into 64 bits are normalised, so that `-0` is `0`;
-/// other numbers keep their form.
+/// The text of `word` if it is a number by RFC 8259. Integers that fit into 64 bits are normalised,
+/// so that `-0` is `0`; other numbers keep their form.
 fn number(word: &str) -> Option<String> {
     if word.len() >= TOO_LONG_FOR_A_NUMBER {
         return None;
@@ -42,11 +43,11 @@ fn number(word: &str) -> Option<String> {
     rest.is_empty().then(|| word.to_owned())
 }
 
-/// `Some(Some(value))` if `digits` fit into 64 bits, and `Some(None)` if not. `None` if they are not the integer part of a
-/// number: they are empty or have a leading zero.
+/// `Some(Some(value))` if `digits` fit into 64 bits, and `Some(None)` if not. `None` if they are
+/// not the integer part of a number: they are empty or have a leading zero.
 ///
-/// reTHINK's parser accumulated the value in 64 bits with wrapping. If an intermediate value is 0, the next digit follows
-/// what it takes for a leading zero.
+/// reTHINK's parser accumulated the value in 64 bits with wrapping. If an intermediate value is 0,
+/// the next digit follows what it takes for a leading zero.
 fn integer(digits: &str, negative: bool) -> Option<Option<i64>> {
     let mut bytes = digits.bytes().map(|byte| i64::from(byte - b'0'));
     let mut value = -bytes.next()?;

@@ -37,7 +37,8 @@ impl Cache {
         }
     }
 
-    /// Adds a package. Those that are to be removed for it; the new one stays, also if it is longer than the limit.
+    /// Adds a package. Those that are to be removed for it; the new one stays, also if it is longer
+    /// than the limit.
     pub fn add(&mut self, digest: Digest, length: u64) -> Vec<Digest> {
         self.remove(&digest);
         self.next += 1;

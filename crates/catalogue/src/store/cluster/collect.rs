@@ -1,4 +1,5 @@
-//! Garbage collection: a package is deleted by a record that is refused if a publication has claimed the package since.
+//! Garbage collection: a package is deleted by a record that is refused if a publication has
+//! claimed the package since.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::store::{Collected, StoreError};
 const ORPHAN_AGE: Duration = Duration::from_secs(24 * 3600);
 
 impl Cluster {
-    /// Deletes the blobs that no version refers to and that were stored more than `grace` before the author's time.
+    /// Deletes the blobs that no version refers to and that were stored more than `grace` before
+    /// the author's time.
     pub async fn collect(&self, grace: Duration, author: Author) -> Result<Collected, StoreError> {
         let latest = UnixTime(author.time.0.saturating_sub(grace.as_secs()));
         let mut collected = Collected::default();

@@ -41,8 +41,9 @@ impl Connection {
         Ok(Self { client, failures, opened: Instant::now() })
     }
 
-    /// Fails if no server is connected. The client library would keep what is sent, for later. A connection that was just opened, as by a
-    /// command that ends with its first change, has some time to be made.
+    /// Fails if no server is connected. The client library would keep what is sent, for later. A
+    /// connection that was just opened, as by a command that ends with its first change, has some
+    /// time to be made.
     pub async fn check(&self) -> Result<(), StoreError> {
         while !self.is_connected() && self.opened.elapsed() < REQUEST_TIMEOUT {
             sleep(POLL_INTERVAL).await;
@@ -55,7 +56,8 @@ impl Connection {
         Err(unavailable(&format!("no server of it is connected{why}")))
     }
 
-    /// Returns true if a server is connected and its limits are known. The library learns them a moment later.
+    /// Returns true if a server is connected and its limits are known. The library learns them a
+    /// moment later.
     fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
             && self.client.try_server_info().is_some()
@@ -74,7 +76,8 @@ fn options(failures: &Arc<Mutex<String>>) -> ConnectOptions {
         .reconnect_delay_callback(|attempts| {
             MAX_RECONNECT_DELAY.min(Duration::from_millis(50 * attempts as u64))
         })
-        // Called before the servers are tried. Events of the library name only the kind of an error.
+        // Called before the servers are tried. Events of the library name only the kind of an
+        // error.
         .reconnect_to_server_callback(move |servers, _| {
             *failures.lock().unwrap_or_else(PoisonError::into_inner) = failures_of(&servers);
             async { None }

@@ -1,4 +1,5 @@
-//! The engine: NATS JetStream. One stream keeps the log of a catalogue, another one the parts of its packages.
+//! The engine: NATS JetStream. One stream keeps the log of a catalogue, another one the parts of
+//! its packages.
 
 use std::time::Duration;
 
@@ -117,7 +118,8 @@ impl Engine {
         self.log_id(log.cached_info())
     }
 
-    /// The stream of the log, and its name. Fails if the log has no leader: a server that is cut off from the others answers, too.
+    /// The stream of the log, and its name. Fails if the log has no leader: a server that is cut
+    /// off from the others answers, too.
     pub async fn log(&self) -> Result<(Stream<Info>, LogId), StoreError> {
         self.connection.check().await?;
         let stream = self.context.get_stream(&self.log_name).await;
@@ -282,7 +284,8 @@ async fn send(
     }
 }
 
-/// Those that make the engine refuse what it gets if the last message with the subject is not the expected one.
+/// Those that make the engine refuse what it gets if the last message with the subject is not the
+/// expected one.
 fn headers(expected: Option<u64>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     if let Some(expected) = expected {

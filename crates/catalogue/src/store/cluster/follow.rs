@@ -1,8 +1,9 @@
 //! Follows the log: applies each of its records to the replica, in order and once.
 //!
-//! An ordered consumer of the client library stalls for 10 to 22 s when its server dies. This reader asks for heartbeats, and starts a
-//! new consumer behind the last applied record when one is missing. A server that is cut off from the others goes on sending
-//! heartbeats, and no records: so a reader without records asks the leader of the log.
+//! An ordered consumer of the client library stalls for 10 to 22 s when its server dies. This
+//! reader asks for heartbeats, and starts a new consumer behind the last applied record when one is
+//! missing. A server that is cut off from the others goes on sending heartbeats, and no records: so
+//! a reader without records asks the leader of the log.
 //!
 //! While some records are applied, the next are received.
 
@@ -28,10 +29,11 @@ use crate::store::StoreError;
 use crate::store::embedded::Inner;
 use crate::store::embedded::replica::{Applied, Entry};
 
-/// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that time without a message.
+/// The interval of the consumer's heartbeats. The reader starts a new consumer after twice that
+/// time without a message.
 const HEARTBEAT: Duration = Duration::from_millis(500);
-/// The least time between two transactions. What has come meanwhile is applied by one, which costs less than one for each record; a record
-/// that comes alone does not wait.
+/// The least time between two transactions. What has come meanwhile is applied by one, which costs
+/// less than one for each record; a record that comes alone does not wait.
 const PACE: Duration = Duration::from_millis(3);
 /// After this time without a record, the reader asks the leader for the last one.
 const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
@@ -62,7 +64,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Follows the log, and starts again after each failure, until all receivers of the position are dropped.
+    /// Follows the log, and starts again after each failure, until all receivers of the position
+    /// are dropped.
     pub async fn run(self) {
         let run = async {
             let mut delay = RETRY_DELAY;
@@ -133,7 +136,8 @@ impl Follower {
         }
     }
 
-    /// The log, and its last record. Fails if it is not the one that the replica repeats, or has lost records that are applied.
+    /// The log, and its last record. Fails if it is not the one that the replica repeats, or has
+    /// lost records that are applied.
     async fn same_log(&self, applied: &Applied) -> Result<(Stream<Info>, u64), StoreError> {
         let (stream, log) = self.engine.log().await?;
         let last = stream.cached_info().state.last_sequence;
@@ -195,7 +199,8 @@ impl Follower {
         }
     }
 
-    /// Checks that no message is missing: the client library drops those that arrive faster than they are read.
+    /// Checks that no message is missing: the client library drops those that arrive faster than
+    /// they are read.
     fn entry(&self, message: &Message, delivered: &mut u64) -> Result<Entry, StoreError> {
         let info = message.info().map_err(|error| unavailable(&error))?;
         *delivered += 1;

@@ -13,7 +13,8 @@ use crate::store::embedded::Inner;
 
 /// How many packages are fetched at a time; those of one digest never are.
 const FETCHES: usize = 16;
-/// How long a call waits until its acknowledged change is applied here. Afterwards it returns: the change is published in any case.
+/// How long a call waits until its acknowledged change is applied here. Afterwards it returns: the
+/// change is published in any case.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(15);
 /// The parts of an open store. The other modules of this folder add its operations.
 pub struct Cluster {

@@ -16,7 +16,8 @@ pub struct Options {
     pub name: String,
     /// How the node proves who it is.
     pub credentials: Credentials,
-    /// The certificates that a server's must come from, as PEM; `None` for those of the operating system.
+    /// The certificates that a server's must come from, as PEM; `None` for those of the operating
+    /// system.
     pub authorities: Option<PathBuf>,
     /// How many servers of the engine have each record.
     pub replicas: usize,
@@ -24,7 +25,8 @@ pub struct Options {
     pub cache: u64,
     /// How many of the last changes are kept at least, for clients that follow them.
     pub kept_changes: u64,
-    /// How many records more than the last snapshot a replica has at least when the next one is made.
+    /// How many records more than the last snapshot a replica has at least when the next one is
+    /// made.
     pub snapshot_growth: u64,
     /// How long a new replica waits for the engine, and for each next part of the log.
     pub connect_timeout: Duration,

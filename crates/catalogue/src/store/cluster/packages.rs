@@ -1,4 +1,5 @@
-//! Packages: their [parts](super::parts) are in the engine, and the folder of blobs is a cache of whole packages.
+//! Packages: their [parts](super::parts) are in the engine, and the folder of blobs is a cache of
+//! whole packages.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,7 +46,8 @@ impl BlobWriter for ClusterUpload {
 }
 
 impl Cluster {
-    /// Writes the parts of a blob, and then the record that it is stored. False if it was deleted at once: to be repeated.
+    /// Writes the parts of a blob, and then the record that it is stored. False if it was deleted
+    /// at once: to be repeated.
     async fn store(&self, digest: Digest, length: u64, content: Blob) -> Result<bool, StoreError> {
         let upload = random_id()?;
         let stored = Stored { digest, length, upload, claim: false };
@@ -85,7 +87,8 @@ impl Cluster {
         }
     }
 
-    /// The last record about a package; also one that deleted it. `None` if the engine does not say.
+    /// The last record about a package; also one that deleted it. `None` if the engine does not
+    /// say.
     async fn number_before(&self, known: &Option<(u64, Stored)>, subject: &str) -> Option<u64> {
         match known {
             Some((number, _)) => Some(*number),

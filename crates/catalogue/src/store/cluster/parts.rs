@@ -73,7 +73,8 @@ impl Engine {
         Ok(part.map_err(|error| unavailable(&error))?.payload)
     }
 
-    /// Deletes the parts of an upload that nothing names. What fails is left to the garbage collection.
+    /// Deletes the parts of an upload that nothing names. What fails is left to the garbage
+    /// collection.
     pub async fn drop_parts(&self, digest: &Digest, upload: &UploadId) {
         let subject = self.subjects.upload_parts(digest, upload);
         if let Ok(parts) = self.parts().await

@@ -1,4 +1,5 @@
-//! Publishing and yanking versions: a record in the log, which is refused if another one was faster.
+//! Publishing and yanking versions: a record in the log, which is refused if another one was
+//! faster.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ impl Attempt {
         Self { until: Instant::now() + limit, is_uncertain: false }
     }
 
-    /// Writes, for as long as there is time: the number, or `None` to look what is there now, and to retry.
+    /// Writes, for as long as there is time: the number, or `None` to look what is there now, and
+    /// to retry.
     pub async fn next(
         &mut self,
         write: impl Future<Output = Result<u64, WriteError>>,
@@ -104,8 +106,8 @@ impl Cluster {
         }
     }
 
-    /// The outcome of a publication whose record is in the log: it may conflict with an earlier one that the
-    /// engine did not compare it with.
+    /// The outcome of a publication whose record is in the log: it may conflict with an earlier one
+    /// that the engine did not compare it with.
     async fn published(
         &self,
         draft: &Draft,
@@ -121,7 +123,8 @@ impl Cluster {
         }
     }
 
-    /// Of a version that exists: whether it is the draft, or another one, which the audit log notes.
+    /// Of a version that exists: whether it is the draft, or another one, which the audit log
+    /// notes.
     async fn compare(
         &self,
         draft: &Draft,
@@ -185,7 +188,8 @@ impl Cluster {
         }
     }
 
-    /// Writes a record that is only for the audit log. It may be there twice if the engine does not answer.
+    /// Writes a record that is only for the audit log. It may be there twice if the engine does not
+    /// answer.
     pub async fn note(&self, record: &Record) -> Result<(), StoreError> {
         let mut attempt = self.attempt()?;
         loop {

@@ -12,13 +12,15 @@ use crate::model::{Key, Version};
 use crate::store::embedded::replica::{Author, LogId, Record, Stored, UploadId};
 use crate::wire::{digest, draft, identity, invalid, key, publish, version};
 
-/// The number of the format of records: higher than that of all versions which cannot read what this one writes.
+/// The number of the format of records: higher than that of all versions which cannot read what
+/// this one writes.
 pub const FORMAT: u32 = 1;
 
 /// Why bytes of the log are no record.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Undecoded {
-    /// They say nothing in a format that this version knows. Every node with this format reads the same.
+    /// They say nothing in a format that this version knows. Every node with this format reads the
+    /// same.
     Unreadable,
     /// A later version has written them, in the format with this number.
     Newer(u32),

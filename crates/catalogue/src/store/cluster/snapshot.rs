@@ -1,7 +1,9 @@
-//! Snapshots: a new node begins with a copy of another one's replica, and applies only the records behind it.
+//! Snapshots: a new node begins with a copy of another one's replica, and applies only the records
+//! behind it.
 //!
-//! The node whose replica has enough more records than the last snapshot writes the next one to the engine: first its parts, as those of a
-//! package, then its name, if no other node has been faster. Nodes trust a snapshot as they trust the log: both come from the engine.
+//! The node whose replica has enough more records than the last snapshot writes the next one to the
+//! engine: first its parts, as those of a package, then its name, if no other node has been faster.
+//! Nodes trust a snapshot as they trust the log: both come from the engine.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -22,9 +24,11 @@ use crate::store::embedded::Inner;
 use crate::store::embedded::replica::{Applied, DATABASE, LogId, REPLICA, Stored, applied_in};
 use crate::store::{Blob, StoreError};
 
-/// A snapshot is due when a replica has more records than the last one by a quarter, and by what the options say.
+/// A snapshot is due when a replica has more records than the last one by a quarter, and by what
+/// the options say.
 const GROWTH: u64 = 4;
-/// Between two looks at the growth; and up to as long again, so that not all nodes make one at a time.
+/// Between two looks at the growth; and up to as long again, so that not all nodes make one at a
+/// time.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// How often a new node tries to fetch one: the next snapshot may replace the one that it fetches.
 const TRIES: usize = 3;
@@ -92,7 +96,8 @@ impl Snapshots {
         Ok(number)
     }
 
-    /// Writes a snapshot and its name to the engine, if the last one still is the one that the message `before` names.
+    /// Writes a snapshot and its name to the engine, if the last one still is the one that the
+    /// message `before` names.
     async fn store(
         &self,
         snapshot: &Snapshot,
@@ -162,8 +167,8 @@ fn hash(path: &Path) -> io::Result<Content> {
     Ok((hasher.finish(), length, content))
 }
 
-/// Makes the last snapshot of `log` the replica in `folder`, which has none. Without one that this version can read, it leaves the folder
-/// without a replica, for the records to fill.
+/// Makes the last snapshot of `log` the replica in `folder`, which has none. Without one that this
+/// version can read, it leaves the folder without a replica, for the records to fill.
 pub async fn begin_with_last(engine: &Engine, log: &LogId, folder: &Path) {
     let mut tried = None;
     for _ in 0..TRIES {
@@ -201,7 +206,8 @@ async fn begin_with(
     fetch(engine, &snapshot.stored, &path).await?;
     check(snapshot, &path)?;
     file::sync(&path).map_err(failed)?;
-    // Unlike a renamed file, a link never replaces a replica that another process has begun meanwhile.
+    // Unlike a renamed file, a link never replaces a replica that another process has begun
+    // meanwhile.
     fs::hard_link(&path, folder.join(DATABASE)).map_err(failed)?;
     drop(fetched);
     file::sync_folder(folder).map_err(failed)

@@ -34,7 +34,8 @@ impl Cluster {
         self.blob(digest).ok()?.map(|blob| blob.length())
     }
 
-    /// Writes a snapshot, with all packages that versions refer to. While the engine is away, those that the cache lacks are missing.
+    /// Writes a snapshot, with all packages that versions refer to. While the engine is away, those
+    /// that the cache lacks are missing.
     pub fn back_up(&self, to: &Path) -> Result<Vec<Digest>, StoreError> {
         let mut missing = Vec::new();
         let mut is_away = false;

@@ -28,8 +28,8 @@ pub fn one_of_several_concurrent_publications_wins(store: &dyn Store) {
     }
 }
 
-/// The grace period protects an upload until it is published. Without one, publishing may fail with `NoSuchBlob`, and must not
-/// succeed without the package.
+/// The grace period protects an upload until it is published. Without one, publishing may fail with
+/// `NoSuchBlob`, and must not succeed without the package.
 pub fn concurrent_collection_keeps_published_packages(store: &dyn Store) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -60,7 +60,8 @@ pub fn any_difference_is_a_conflict(store: &dyn Store) {
     assert_eq!(changed(&|draft| draft.package = None), Outcome::Conflict);
     assert_eq!(package(|it| it.media_type = "text/plain".into()), Outcome::Conflict);
     assert_eq!(package(|it| it.description = b"{}".to_vec()), Outcome::Conflict);
-    // The signatures would not verify with another package. The store reports a conflict in any case.
+    // The signatures would not verify with another package. The store reports a conflict in any
+    // case.
     let unsigned = |draft: &mut Draft| {
         draft.signatures.clear();
         draft.package = Some(super::support::package(other, 4));

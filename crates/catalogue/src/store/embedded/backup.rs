@@ -14,7 +14,8 @@ use super::inner::{DATABASE, Inner};
 use super::{blobs, index, replica};
 use crate::store::StoreError;
 
-/// How many revisions are skipped: more than the number of changes between a backup and its installation.
+/// How many revisions are skipped: more than the number of changes between a backup and its
+/// installation.
 const SKIPPED_REVISIONS: i64 = 1_000_000_000;
 
 impl Inner {
@@ -39,8 +40,8 @@ impl Inner {
         Ok(missing)
     }
 
-    /// Copies or links the file of a blob; false if it is missing. Files are never modified after they are placed, so a hard link
-    /// is a copy.
+    /// Copies or links the file of a blob; false if it is missing. Files are never modified after
+    /// they are placed, so a hard link is a copy.
     pub fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<bool, StoreError> {
         let from = self.blobs.path(digest);
         let to = blobs::path_in(&to.join(blobs::FOLDER), digest);
@@ -66,7 +67,8 @@ impl Inner {
     }
 }
 
-/// Deletes the rows of unreferenced blobs, whose files may be collected before they are copied. Returns the other blobs.
+/// Deletes the rows of unreferenced blobs, whose files may be collected before they are copied.
+/// Returns the other blobs.
 fn delete_unreferenced(connection: &Connection) -> rusqlite::Result<Vec<Digest>> {
     connection.execute(
         "DELETE FROM blob WHERE NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)",
@@ -76,8 +78,8 @@ fn delete_unreferenced(connection: &Connection) -> rusqlite::Result<Vec<Digest>>
     query.query_map([], |row| row.get(0))?.collect()
 }
 
-/// Replaces the store in `to` by the backup in `from`, blobs first. The next start removes blobs of the old store. May be
-/// repeated until it succeeds.
+/// Replaces the store in `to` by the backup in `from`, blobs first. The next start removes blobs of
+/// the old store. May be repeated until it succeeds.
 pub(super) fn install(from: &Path, to: &Path) -> Result<(), StoreError> {
     let source = from.join(blobs::FOLDER);
     let target = to.join(blobs::FOLDER);

@@ -15,15 +15,16 @@ use crate::store::{Blob, StoreError};
 
 /// The folder of the blobs in the store's folder.
 pub const FOLDER: &str = "blobs";
-/// The folder in `blobs` where files are written, and where they are moved before they are deleted. It is emptied at each start.
+/// The folder in `blobs` where files are written, and where they are moved before they are deleted.
+/// It is emptied at each start.
 pub(super) const TEMP: &str = "temp";
 
 /// The files of the blobs of a store.
 pub(in crate::store) struct Blobs {
     folder: PathBuf,
     pub files: Arc<dyn Files>,
-    /// Locked shared while a file is moved to its path and its row is inserted; locked exclusively while files are compared with
-    /// rows, or a row and then its file is deleted.
+    /// Locked shared while a file is moved to its path and its row is inserted; locked exclusively
+    /// while files are compared with rows, or a row and then its file is deleted.
     placement: RwLock<()>,
     /// Which shards have their name on disk for certain.
     durable: Mutex<[bool; 256]>,
@@ -47,7 +48,8 @@ impl Blobs {
         for path in [&blobs.folder, &temp] {
             blobs.files.make_folder(path).map_err(|error| StoreError::file(path, error))?;
         }
-        // Also if nothing was created: an earlier process may have crashed between creation and sync.
+        // Also if nothing was created: an earlier process may have crashed between creation and
+        // sync.
         blobs.files.sync_folder(folder).map_err(|error| StoreError::file(folder, error))?;
         for name in blobs.names(&temp)? {
             blobs.remove(&temp.join(name))?;
@@ -55,7 +57,8 @@ impl Blobs {
         Ok(blobs)
     }
 
-    /// The path of a blob. The first two digits of the digest are its folder, the shard, so that no folder grows too large.
+    /// The path of a blob. The first two digits of the digest are its folder, the shard, so that no
+    /// folder grows too large.
     pub fn path(&self, digest: &Digest) -> PathBuf {
         path_in(&self.folder, digest)
     }
@@ -92,8 +95,8 @@ impl Blobs {
         }
     }
 
-    /// Moves the file of a blob to the temporary folder, which takes no longer for a long file, and returns its path there. `None`
-    /// if it is missing.
+    /// Moves the file of a blob to the temporary folder, which takes no longer for a long file, and
+    /// returns its path there. `None` if it is missing.
     pub fn move_away(&self, digest: &Digest) -> Result<Option<PathBuf>, StoreError> {
         let from = self.path(digest);
         let to = self.temp();
@@ -114,7 +117,8 @@ impl Blobs {
         self.placement.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves a synced file to its path, durably. An existing file is replaced: its content is the same, unless it was damaged.
+    /// Moves a synced file to its path, durably. An existing file is replaced: its content is the
+    /// same, unless it was damaged.
     pub fn place(&self, temp: &Path, digest: &Digest) -> Result<(), StoreError> {
         self.make_shards(&[digest[0]])?;
         let folder = self.shard(digest[0]);

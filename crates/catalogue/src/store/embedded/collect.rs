@@ -15,7 +15,8 @@ use crate::store::{Action, Collected, StoreError};
 /// How many blobs are examined per transaction; other calls can run in between.
 const BATCH: u32 = 256;
 
-/// The condition for deletion. The DELETE statement repeats it, because a version may have been published since.
+/// The condition for deletion. The DELETE statement repeats it, because a version may have been
+/// published since.
 const GARBAGE: &str =
     "stored <= ?2 AND NOT EXISTS (SELECT 1 FROM version WHERE package = blob.digest)";
 
@@ -55,7 +56,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The files of a shard that have the name of a blob and no row. The placement must be locked exclusively.
+    /// The files of a shard that have the name of a blob and no row. The placement must be locked
+    /// exclusively.
     pub fn strays(&self, number: u8) -> Result<Vec<PathBuf>, StoreError> {
         let names = self.blobs.names(&self.blobs.shard(number))?;
         if names.is_empty() {

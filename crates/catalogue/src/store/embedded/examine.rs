@@ -11,8 +11,8 @@ use super::{EmbeddedStore, Inner};
 use crate::store::StoreError;
 
 impl EmbeddedStore {
-    /// Checks that [`Self::open`] can open or create the store in `folder`, which no process has open. Returns an object that
-    /// checks the whole database; `None` if the store does not exist.
+    /// Checks that [`Self::open`] can open or create the store in `folder`, which no process has
+    /// open. Returns an object that checks the whole database; `None` if the store does not exist.
     ///
     /// # Errors
     /// The [`StoreError`] with which [`Self::open`] would fail.

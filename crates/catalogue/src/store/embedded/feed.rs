@@ -67,7 +67,8 @@ pub(super) fn set_revision(connection: &Connection, revision: u64) -> rusqlite::
         .map(drop)
 }
 
-/// Records a change of the version with the id `version`, and deletes the oldest changes if there are too many.
+/// Records a change of the version with the id `version`, and deletes the oldest changes if there
+/// are too many.
 pub(super) fn add(
     connection: &Connection,
     revision: u64,

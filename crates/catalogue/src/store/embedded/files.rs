@@ -56,14 +56,14 @@ pub trait Files: Send + Sync {
     /// The operating system reports an error.
     fn read(&self, path: &Path) -> io::Result<Option<Blob>>;
 
-    /// An unnamed file in a folder, with access for its owner only. `None` if the file system does not support it, or is nearly
-    /// full.
+    /// An unnamed file in a folder, with access for its owner only. `None` if the file system does
+    /// not support it, or is nearly full.
     fn scratch(&self, _folder: &Path) -> Option<File> {
         None
     }
 
-    /// To be called before many files below a folder are written. The returned function syncs all names and contents at once, and
-    /// fails if any write since this call failed.
+    /// To be called before many files below a folder are written. The returned function syncs all
+    /// names and contents at once, and fails if any write since this call failed.
     ///
     /// # Errors
     /// The operating system reports an error.
@@ -100,8 +100,8 @@ pub trait Files: Send + Sync {
     }
 }
 
-/// Calls [`Files::begin_many`] if `count` is large. `syncfs` also writes unrelated data of the file system, so a few files are
-/// synced one by one.
+/// Calls [`Files::begin_many`] if `count` is large. `syncfs` also writes unrelated data of the file
+/// system, so a few files are synced one by one.
 fn begin_if_many(
     files: &(impl Files + ?Sized),
     folder: &Path,

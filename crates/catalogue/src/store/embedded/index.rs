@@ -1,5 +1,6 @@
-//! The full-text index of a replica. It follows behind the records, in transactions of its own: one for many records costs far less
-//! than a part in each of theirs. A search brings it up to date first.
+//! The full-text index of a replica. It follows behind the records, in transactions of its own: one
+//! for many records costs far less than a part in each of theirs. A search brings it up to date
+//! first.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -42,7 +43,8 @@ impl Inner {
         Ok(true)
     }
 
-    /// Indexes what was changed in a replica before the call. Fails if that takes longer than `limit`.
+    /// Indexes what was changed in a replica before the call. Fails if that takes longer than
+    /// `limit`.
     pub fn index_within(&self, limit: Duration) -> Result<(), StoreError> {
         let revision = self.revision()?;
         let start = Instant::now();
@@ -77,8 +79,8 @@ fn indexed(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(found.unwrap_or_default())
 }
 
-/// The next changes behind those that are indexed. An object has the words of the version that it shows now, which may be that of a
-/// later change: it is indexed again then.
+/// The next changes behind those that are indexed. An object has the words of the version that it
+/// shows now, which may be that of a later change: it is indexed again then.
 fn changed(connection: &Connection) -> rusqlite::Result<Changed> {
     let mut query = connection.prepare_cached(
         "SELECT changed.revision AS revision, object.id AS id, kind, name, shown.descriptor AS descriptor

@@ -36,8 +36,8 @@ pub(in crate::store) struct Inner {
 }
 
 impl Inner {
-    /// Opens the database `name` in `folder`, which is created with mode 0700 if it is missing, and its blobs. Removes files that
-    /// a crash left.
+    /// Opens the database `name` in `folder`, which is created with mode 0700 if it is missing, and
+    /// its blobs. Removes files that a crash left.
     pub fn open(
         folder: &Path,
         name: &str,

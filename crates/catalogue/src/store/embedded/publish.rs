@@ -60,7 +60,8 @@ impl Inner {
         })
     }
 
-    /// Repairs objects for which an earlier build selected a pre-release as the newest version. Writes only if there are some.
+    /// Repairs objects for which an earlier build selected a pre-release as the newest version.
+    /// Writes only if there are some.
     pub fn repair_latest(&self) -> Result<(), StoreError> {
         if self.database.read(search::with_wrong_newest)?.is_empty() {
             return Ok(());
@@ -172,7 +173,8 @@ pub(super) struct Shown {
     is_new: bool,
 }
 
-/// Adds a version, and to the audit log. The object, if it shows this version now. The index of words is not changed.
+/// Adds a version, and to the audit log. The object, if it shows this version now. The index of
+/// words is not changed.
 pub(super) fn put(
     connection: &Connection,
     new: &New,
@@ -208,7 +210,8 @@ pub(in crate::store) fn is_same(draft: &Draft, found: &Published) -> bool {
         && found.signatures.iter().map(signature).eq(draft.signatures.iter().map(signature))
 }
 
-/// Checks that the package is stored and has its length. The blob cannot be deleted before the end of this transaction.
+/// Checks that the package is stored and has its length. The blob cannot be deleted before the end
+/// of this transaction.
 fn check_package(connection: &Connection, draft: &Draft) -> Result<(), Fault<StoreError>> {
     let Some(package) = &draft.package else {
         return Ok(());

@@ -1,5 +1,6 @@
-//! A database that repeats what the log of a catalogue on several nodes says. Only records change it, in their order, so that all
-//! replicas are equal. Its folder of blobs is a cache: a blob with a row may have no file.
+//! A database that repeats what the log of a catalogue on several nodes says. Only records change
+//! it, in their order, so that all replicas are equal. Its folder of blobs is a cache: a blob with
+//! a row may have no file.
 
 use levada_core::{Digest, Identity, UnixTime};
 use levada_database::{Fault, Kind as DatabaseKind};
@@ -169,7 +170,8 @@ impl Inner {
         })?)
     }
 
-    /// The blobs that no version refers to, and that were uploaded at `latest` at the latest; the last record about each.
+    /// The blobs that no version refers to, and that were uploaded at `latest` at the latest; the
+    /// last record about each.
     pub fn garbage(&self, latest: UnixTime) -> Result<Vec<(Digest, u64)>, StoreError> {
         Ok(self.database.read(|connection| {
             let mut query = connection.prepare_cached(
@@ -193,8 +195,8 @@ impl Inner {
         })?)
     }
 
-    /// Repeats what the next records of the log say, in one transaction. Returns the blobs that they have deleted,
-    /// and how many records could not be applied. Words are indexed later.
+    /// Repeats what the next records of the log say, in one transaction. Returns the blobs that
+    /// they have deleted, and how many records could not be applied. Words are indexed later.
     pub fn apply(&self, entries: &[Entry]) -> Result<(Vec<Digest>, u64), StoreError> {
         let Some(last) = entries.last() else { return Ok((Vec::new(), 0)) };
         let has_deletions = entries.iter().any(|it| matches!(it.record, Some(Record::Deleted(_))));
@@ -228,8 +230,8 @@ struct Batch<'a> {
     deleted: Vec<Digest>,
 }
 
-/// Returns true if a record contradicts what earlier ones have made: a version that exists, or a package that
-/// does not.
+/// Returns true if a record contradicts what earlier ones have made: a version that exists, or a
+/// package that does not.
 fn is_conflict(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
 }
@@ -241,8 +243,8 @@ impl<'a> Batch<'a> {
         Self { connection, kept_changes, replaced: 0, rejected: 0, deleted: Vec::new() }
     }
 
-    /// Applies a record, or notes in the audit log that it conflicts with earlier ones. All replicas are equal,
-    /// so each of them comes to the same result.
+    /// Applies a record, or notes in the audit log that it conflicts with earlier ones. All
+    /// replicas are equal, so each of them comes to the same result.
     fn apply(&mut self, entry: &Entry) -> Done {
         let Some(record) = &entry.record else {
             return self.reject(entry, "it cannot be read");
@@ -332,7 +334,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// A version may have been published in one batch with the record that the deletion expected: the blob stays then.
+    /// A version may have been published in one batch with the record that the deletion expected:
+    /// the blob stays then.
     fn delete(&mut self, number: u64, digest: &Digest) -> Done {
         let deleted = self
             .connection

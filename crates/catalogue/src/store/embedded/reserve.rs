@@ -9,8 +9,8 @@ use crate::store::StoreError;
 
 /// The file that reserves the space, in the store's folder.
 const FILE: &str = "reserve";
-/// The length of the reserve, in bytes. Yanking a version, or collecting a batch of garbage, adds a fraction of this to the
-/// write-ahead log.
+/// The length of the reserve, in bytes. Yanking a version, or collecting a batch of garbage, adds a
+/// fraction of this to the write-ahead log.
 const LENGTH: u64 = 512 * 1024;
 /// The length of one write, in bytes.
 const CHUNK: usize = 16 * 1024;
@@ -48,7 +48,8 @@ impl Reserve {
         self.0.as_ref().is_some_and(|path| fs::remove_file(path).is_ok())
     }
 
-    /// Extends the reserve up to the available space. Without a reserve the store works until the disk is full.
+    /// Extends the reserve up to the available space. Without a reserve the store works until the
+    /// disk is full.
     fn fill(&self) {
         if let Some(path) = &self.0
             && let Err(error) = lengthen(path)
@@ -74,7 +75,8 @@ fn lengthen(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Bytes that a file system cannot compress, from a linear congruential generator (Knuth's constants).
+/// Bytes that a file system cannot compress, from a linear congruential generator (Knuth's
+/// constants).
 fn random_bytes() -> Vec<u8> {
     let mut state = 1_u64;
     let next = || {

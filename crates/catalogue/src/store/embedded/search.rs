@@ -64,7 +64,8 @@ impl Inner {
     }
 }
 
-/// Finds hits in the order of the objects. FTS5 reads its index in that order, so nothing is sorted.
+/// Finds hits in the order of the objects. FTS5 reads its index in that order, so nothing is
+/// sorted.
 fn find(
     connection: &Connection,
     expression: &str,
@@ -96,8 +97,8 @@ fn find(
 
 /// Updates of the full-text index, which are applied at the end of a transaction.
 ///
-/// A statement with a trigger that can abort opens a savepoint, which makes FTS5 flush its pending rows. Applied last, they are
-/// flushed once.
+/// A statement with a trigger that can abort opens a savepoint, which makes FTS5 flush its pending
+/// rows. Applied last, they are flushed once.
 #[derive(Default)]
 pub(super) struct IndexUpdates<'a>(BTreeMap<i64, Words<'a>>);
 
@@ -126,7 +127,8 @@ pub(super) fn update(connection: &Connection, updates: &IndexUpdates) -> rusqlit
     Ok(())
 }
 
-/// Selects the version `id`, just published, as the newest of its object if none is newer. True if it was selected.
+/// Selects the version `id`, just published, as the newest of its object if none is newer. True if
+/// it was selected.
 pub(super) fn set_if_newest(
     connection: &Connection,
     object: i64,
@@ -146,7 +148,8 @@ pub(super) fn set_if_newest(
     Ok(true)
 }
 
-/// Selects the newest version of an object again after one was yanked or restored. Its id; `None` if all are yanked.
+/// Selects the newest version of an object again after one was yanked or restored. Its id; `None`
+/// if all are yanked.
 pub(super) fn select_newest(connection: &Connection, object: i64) -> rusqlite::Result<Option<i64>> {
     let newest = newest(connection, object)?;
     set_newest(connection, object, newest)?;
@@ -167,7 +170,8 @@ pub(super) fn update_newest(
     set_words(connection, object, Some(&words::of_version(key, &descriptor)))
 }
 
-/// The objects with a selected pre-release although they have a release, as earlier builds selected it.
+/// The objects with a selected pre-release although they have a release, as earlier builds selected
+/// it.
 pub(super) fn with_wrong_newest(connection: &Connection) -> rusqlite::Result<Vec<(i64, Key)>> {
     let mut query = connection.prepare(
         "SELECT object.id AS id, kind, name, object.shown AS shown

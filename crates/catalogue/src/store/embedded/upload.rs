@@ -40,7 +40,8 @@ impl Upload {
         StoreError::file(&self.path, error)
     }
 
-    /// Ends the upload: the digest and the length of what was written, which is on disk and has no name yet.
+    /// Ends the upload: the digest and the length of what was written, which is on disk and has no
+    /// name yet.
     pub fn complete(&mut self, expected: Option<&Digest>) -> Result<(Digest, u64), StoreError> {
         if self.broken {
             return Err(StoreError::Broken);
@@ -166,8 +167,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Removes the file of a failed upload, unless an earlier upload has inserted its row. If this fails, the next sweep removes
-    /// the file.
+    /// Removes the file of a failed upload, unless an earlier upload has inserted its row. If this
+    /// fails, the next sweep removes the file.
     fn remove_unrecorded(&self, digest: &Digest) {
         let _placement = self.blobs.lock_placement_exclusive();
         if let Ok(false) = self.has_blob(digest) {

@@ -1,9 +1,11 @@
 //! Splits versions and queries into words for the full-text index.
 //!
-//! A word is a run of letters and digits in lower case. FTS5 gets words, not text. Its tokenizer `ascii` splits at ASCII
-//! separators only, of which these words have none, so this module alone defines the words of versions and queries.
+//! A word is a run of letters and digits in lower case. FTS5 gets words, not text. Its tokenizer
+//! `ascii` splits at ASCII separators only, of which these words have none, so this module alone
+//! defines the words of versions and queries.
 //!
-//! Two private-use characters are prefixes of special words. A query cannot contain such a word, because they are not letters.
+//! Two private-use characters are prefixes of special words. A query cannot contain such a word,
+//! because they are not letters.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +14,16 @@ use serde_json::Value;
 use crate::model::{Key, Kind};
 use crate::store::{MAX_QUERY, MAX_WORDS, StoreError};
 
-/// Longer words are truncated, in versions and queries: they are code rather than language; in characters.
+/// Longer words are truncated, in versions and queries: they are code rather than language; in
+/// characters.
 const MAX_WORD: usize = 64;
 /// The prefix of the word for the kind of an object.
 const KIND: char = '\u{e000}';
 /// The prefix of the words of an object's name.
 const NAMED: char = '\u{e001}';
 
-/// The words of a version, each once, separated by spaces. A descriptor that is not JSON has no words.
+/// The words of a version, each once, separated by spaces. A descriptor that is not JSON has no
+/// words.
 pub(super) fn of_version(key: &Key, descriptor: &[u8]) -> String {
     let mut words = BTreeSet::from([kind_word(key.kind)]);
     let mut named = BTreeSet::new();
@@ -60,7 +64,8 @@ fn fold(run: &str) -> Option<String> {
     (!word.is_empty()).then_some(word)
 }
 
-/// Splits `HelloWorld2` into `Hello`, `World`, `2`, and `HTTPServer` into `HTTP`, `Server`. Empty if there is one part only.
+/// Splits `HelloWorld2` into `Hello`, `World`, `2`, and `HTTPServer` into `HTTP`, `Server`. Empty
+/// if there is one part only.
 fn parts(run: &str) -> Vec<&str> {
     let chars: Vec<(usize, char)> = run.char_indices().take(MAX_WORD + 1).collect();
     if chars.len() > MAX_WORD {

@@ -1,4 +1,5 @@
-//! Decides a question by the policy or on the terminal, and requests the session from the other node.
+//! Decides a question by the policy or on the terminal, and requests the session from the other
+//! node.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -14,11 +15,13 @@ use super::terminal::Terminal;
 use crate::commands::inspect;
 use crate::output::{self, plain};
 
-/// Characters of the longest question that is shown; longer ones are denied, because they do not fit on a screen.
+/// Characters of the longest question that is shown; longer ones are denied, because they do not
+/// fit on a screen.
 const MAX_SHOWN: usize = 4096;
 /// Columns of a row that hold the requester's text.
 const ROW: usize = 60;
-/// Seconds that a question is shown for at least and at most, whatever time limit the requester set.
+/// Seconds that a question is shown for at least and at most, whatever time limit the requester
+/// set.
 const SHORTEST: u64 = 30;
 const LONGEST: u64 = 3600;
 
@@ -112,7 +115,8 @@ impl Decider {
             params: request.params.clone(),
             framing: None,
         };
-        // On a dedicated connection: requesters name the node, and must not cause connections that stay open.
+        // On a dedicated connection: requesters name the node, and must not cause connections that
+        // stay open.
         let target = self.client.pinned_or(request.node, &request.addresses).await?;
         let capability = self.client.request_dedicated(&target, spec).await?;
         Ok(Reply::Granted(Box::new(capability)))
@@ -168,8 +172,8 @@ fn row(text: &mut String, name: &str, value: &str) {
     let _ = writeln!(text, "  {name:11} {value}");
 }
 
-/// Text of the requester, wrapped into several rows: if the terminal wrapped it, blanks in a value could make its rest
-/// look like another row.
+/// Text of the requester, wrapped into several rows: if the terminal wrapped it, blanks in a value
+/// could make its rest look like another row.
 fn rows(text: &mut String, name: &str, value: &str) {
     for (at, part) in parts(value).iter().enumerate() {
         row(text, if at == 0 { name } else { "" }, part);

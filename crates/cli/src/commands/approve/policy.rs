@@ -7,8 +7,8 @@ use std::io::Read;
 use std::path::Path;
 
 use levada_capability::exchange::SessionRequest;
-use levada_home::known::Known;
 use levada_core::{Identity, UnixTime};
+use levada_home::known::Known;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -16,7 +16,8 @@ use rule::{Rule, RuleText};
 
 /// The longest file, in bytes.
 const MAX_FILE: u64 = 1024 * 1024;
-/// Rules in order. The first that matches decides; if none does, the terminal is asked or the question denied.
+/// Rules in order. The first that matches decides; if none does, the terminal is asked or the
+/// question denied.
 #[derive(Debug)]
 pub struct Policy {
     ask: bool,

@@ -45,8 +45,8 @@ impl Terminal {
         Ok(Self(prompts))
     }
 
-    /// Shows a question after those before it, and waits for the answer for at most `wait`. Dropping the
-    /// future withdraws the question.
+    /// Shows a question after those before it, and waits for the answer for at most `wait`.
+    /// Dropping the future withdraws the question.
     pub async fn ask(&self, text: String, wait: Duration) -> bool {
         let (answer, answered) = oneshot::channel();
         let prompt = Prompt { text, until: Instant::now() + wait, answer };
@@ -71,8 +71,8 @@ async fn ask_all(mut queue: Receiver<Prompt>, mut lines: Receiver<String>) {
     }
 }
 
-/// Waits for an answer with the number of this question: a line typed while one question replaces another
-/// must not allow a question that was not read.
+/// Waits for an answer with the number of this question: a line typed while one question replaces
+/// another must not allow a question that was not read.
 async fn read_answer(prompt: &mut Prompt, number: u64, lines: &mut Receiver<String>) -> bool {
     loop {
         let _ =

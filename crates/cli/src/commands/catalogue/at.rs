@@ -7,8 +7,8 @@ use levada_client::Client;
 use levada_home::Home;
 
 use super::connection::{CatalogueConnection, open};
-use super::own_store::Missing;
 use super::nodes::Nodes;
+use super::own_store::Missing;
 use crate::destination::{Destination, Search};
 use crate::failure::Failure;
 use crate::names::Names;
@@ -16,8 +16,9 @@ use crate::names::Names;
 /// The option `--at`, for commands that any node of a catalogue can execute.
 #[derive(Debug, Args)]
 pub struct At {
-    /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if not given. For a catalogue on several
-    /// nodes a list: one of them is asked at random, and the next one if that one fails
+    /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if
+    /// not given. For a catalogue on several nodes a list: one of them is asked at random, and the
+    /// next one if that one fails
     #[arg(long, value_name = "NODE/CATALOGUE[,…]")]
     at: Vec<Destinations>,
 
@@ -28,7 +29,8 @@ pub struct At {
 /// The option `--at`, for commands that concern what one node stores.
 #[derive(Debug, Args)]
 pub struct AtOne {
-    /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if not given
+    /// The catalogue of another node, or a capability for it (text, @file or -); this home's own if
+    /// not given
     #[arg(long, value_name = "NODE/CATALOGUE", value_parser = one)]
     at: Option<Destination>,
 
@@ -84,7 +86,8 @@ impl At {
     /// The nodes, in random order, so that the reads of many clients spread over them.
     ///
     /// # Errors
-    /// [`Failure`] if one of several names is new here and is not accepted: that does not depend on the order.
+    /// [`Failure`] if one of several names is new here and is not accepted: that does not depend on
+    /// the order.
     pub async fn nodes(&self) -> Result<Nodes, Failure> {
         let destinations: Vec<Destination> = self.destinations().cloned().collect();
         if destinations.len() > 1 {

@@ -1,13 +1,13 @@
-//! A connection to a catalogue: at another node, through the running node of this home, or within this process, which
-//! then holds the home's lock.
+//! A connection to a catalogue: at another node, through the running node of this home, or within
+//! this process, which then holds the home's lock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use levada_home::{Home, HomeError, Lock};
+use levada_client::control::{self, ControlError};
 use levada_client::{Client, ClientError, Running, Target};
 use levada_core::wire::catalogue::Cause;
-use levada_client::control::{self, ControlError};
+use levada_home::{Home, HomeError, Lock};
 use levada_services::catalogue::{
     CatalogueClient, CatalogueError, PipeError, ServeError, of_bytes, of_stream,
 };
@@ -76,7 +76,8 @@ async fn open_remote(
     Ok(CatalogueConnection { caller, server: Server::Remote { client, connection, node } })
 }
 
-/// Opens the catalogue of this home. Waits while another command, or a node that is starting, holds the lock.
+/// Opens the catalogue of this home. Waits while another command, or a node that is starting, holds
+/// the lock.
 async fn open_own(home: &Home, missing: Missing) -> Result<CatalogueConnection, Failure> {
     let end = Instant::now() + LOCK_TIMEOUT;
     loop {
@@ -121,7 +122,8 @@ impl CatalogueConnection {
             }
             Server::OwnNode => {}
             Server::InProcess(served, lock) => {
-                // Acknowledged changes are on disk. The database must be closed before the lock is released.
+                // Acknowledged changes are on disk. The database must be closed before the lock is
+                // released.
                 let _ = timeout(CLOSE_TIMEOUT, served).await;
                 drop(lock);
             }

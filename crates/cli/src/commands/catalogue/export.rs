@@ -19,8 +19,9 @@ use crate::progress::Progress;
 
 /// Write every version, with its package and signatures, to a folder that `import` reads
 ///
-/// Yanked versions are included, and stay yanked when they are imported. The export names the publisher of each
-/// version; after an import the publisher is the importing identity. Signatures are kept.
+/// Yanked versions are included, and stay yanked when they are imported. The export names the
+/// publisher of each version; after an import the publisher is the importing identity. Signatures
+/// are kept.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue export /srv/export")]

@@ -1,7 +1,9 @@
-//! The folder that `export` writes and `import` reads: every version, with its record in the catalogue.
+//! The folder that `export` writes and `import` reads: every version, with its record in the
+//! catalogue.
 //!
-//! TYPE/NAME/VERSION has `descriptor.json`, `version.json` and, with a package, its description `about.json`. The
-//! packages are in `packages`, each once, named by their digests. `catalogue.json` is written last.
+//! TYPE/NAME/VERSION has `descriptor.json`, `version.json` and, with a package, its description
+//! `about.json`. The packages are in `packages`, each once, named by their digests.
+//! `catalogue.json` is written last.
 
 use std::fs;
 use std::io;
@@ -116,7 +118,8 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 impl Contents {
-    /// Lists the versions in an exported folder; `None` if `export` did not write this folder completely.
+    /// Lists the versions in an exported folder; `None` if `export` did not write this folder
+    /// completely.
     ///
     /// # Errors
     /// [`Failure`] if the folder cannot be read, or has a newer format.

@@ -50,8 +50,8 @@ pub fn digest(from: &mut impl Read) -> io::Result<(Digest, u64)> {
     }
 }
 
-/// Refuses what is not a regular file: a package is renamed to its name, which would replace a device or a
-/// link, and to read a FIFO may block.
+/// Refuses what is not a regular file: a package is renamed to its name, which would replace a
+/// device or a link, and to read a FIFO may block.
 ///
 /// # Errors
 /// [`Failure`] 120 with what it is, and what to do.
@@ -70,7 +70,8 @@ pub fn check_target(path: &Path) -> Result<(), Failure> {
     Err(Failure::local(format!("{} is {what}: {remedy}", path.display())))
 }
 
-/// The beginning of the name of an incomplete download. It contains the package's digest, so that only this package is resumed.
+/// The beginning of the name of an incomplete download. It contains the package's digest, so that
+/// only this package is resumed.
 pub fn partial_name(path: &Path, package: &Package) -> OsString {
     let text = digest_text(&package.digest);
     let digits = text.rsplit(':').next().and_then(|text| text.get(..DIGITS)).unwrap_or_default();

@@ -1,4 +1,5 @@
-//! `levada catalogue get`: fetches the descriptor, and the package unless the local file has its digest.
+//! `levada catalogue get`: fetches the descriptor, and the package unless the local file has its
+//! digest.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{Package, Published, digest_text};
-use levada_home::Home;
 use levada_core::{Hasher, Identity};
+use levada_home::Home;
 use levada_services::catalogue::CatalogueClient;
 use levada_swarm::content::open_own;
 use serde_json::Value;
@@ -25,9 +26,10 @@ use crate::progress::Progress;
 
 /// Print an object's descriptor, and fetch its package if it has changed
 ///
-/// Every signature on it is verified. An interrupted download is resumed. A package of 1 MiB or more comes from nodes that provide it, if
-/// there are any. Of several nodes of a catalogue (--at a/catalogue,b/catalogue) one is read, and the next one if it fails or does not have
-/// the version. Exit codes: 1 if there is no such version, 121 if a signature is missing or invalid.
+/// Every signature on it is verified. An interrupted download is resumed. A package of 1 MiB or
+/// more comes from nodes that provide it, if there are any. Of several nodes of a catalogue (--at
+/// a/catalogue,b/catalogue) one is read, and the next one if it fails or does not have the version.
+/// Exit codes: 1 if there is no such version, 121 if a signature is missing or invalid.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue get hyperty/Connector
@@ -37,7 +39,8 @@ use crate::progress::Progress;
   levada catalogue get runtime/Browser --from http://192.0.2.7:5383
   levada catalogue get runtime/Browser --signed-by lv… --json")]
 pub struct Get {
-    /// The object, optionally with a version or a range such as ^1.2; the newest version if not given
+    /// The object, optionally with a version or a range such as ^1.2; the newest version if not
+    /// given
     #[arg(value_name = "TYPE/NAME[@VERSION]")]
     object: Wanted,
 
@@ -156,8 +159,8 @@ async fn find(
     Ok((found, transfer))
 }
 
-/// Writes the package of `found` to `path`: from nodes that provide it if there are any, otherwise from the catalogue itself. `None` if
-/// the file already has this content.
+/// Writes the package of `found` to `path`: from nodes that provide it if there are any, otherwise
+/// from the catalogue itself. `None` if the file already has this content.
 async fn fetch_from_any(
     origin: &mut Origin<'_>,
     peers: Option<&Peers>,

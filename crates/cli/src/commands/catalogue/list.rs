@@ -147,8 +147,8 @@ impl Shown {
 
 /// Search objects by words of their names and descriptors
 ///
-/// An object is found if it contains every word; the last one may be a prefix. Objects whose names contain the words
-/// come first.
+/// An object is found if it contains every word; the last one may be a prefix. Objects whose names
+/// contain the words come first.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue search video codec

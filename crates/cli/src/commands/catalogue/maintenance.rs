@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use levada_core::{check_name, parse_duration};
 use levada_home::Home;
 use levada_node::Overrides;
-use levada_core::{check_name, parse_duration};
 use serde_json::json;
 
 use super::at::AtOne;
@@ -18,8 +18,9 @@ use crate::output::{self, plain};
 
 /// Run a node that offers its catalogue and nothing else
 ///
-/// The HTTP port permits reading without authentication; identities that may request the service `catalogue` have the
-/// rights that the configuration gives them. It uses the same lock and socket as `levada up`.
+/// The HTTP port permits reading without authentication; identities that may request the service
+/// `catalogue` have the rights that the configuration gives them. It uses the same lock and socket
+/// as `levada up`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue serve
@@ -75,8 +76,8 @@ pub async fn serve(arguments: Serve, verbose: u8) -> Outcome {
 
 /// Read everything, and verify every digest and every reference
 ///
-/// Prints a line for each problem. The catalogue can be used meanwhile, except during the integrity check of its
-/// database. The exit code is 1 if there is a problem.
+/// Prints a line for each problem. The catalogue can be used meanwhile, except during the integrity
+/// check of its database. The exit code is 1 if there is a problem.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada catalogue verify")]
@@ -121,8 +122,8 @@ pub async fn verify(arguments: Verify) -> Outcome {
 
 /// Delete packages that no version refers to
 ///
-/// The catalogue can be used meanwhile: packages that were uploaded within --grace are kept, because their versions may
-/// not be published yet.
+/// The catalogue can be used meanwhile: packages that were uploaded within --grace are kept,
+/// because their versions may not be published yet.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue gc

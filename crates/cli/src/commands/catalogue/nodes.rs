@@ -13,11 +13,13 @@ use crate::failure::{Failure, LOCAL, NO, PROTOCOL, UNREACHABLE};
 use crate::names::Names;
 use crate::output::{self, plain};
 
-/// How long the start of a session may take at a node, as long as there are others: at its known addresses, and, if none of the nodes
-/// answers there, with a search for it on this network.
-const OPEN_TIMEOUT: (Duration, Duration) = (Duration::from_secs(4), Duration::from_secs(30));
+/// The time limit for a node to answer at a known address, before the next node is tried.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(4);
+/// The same, with a search for the node on this network.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The nodes of a catalogue, in the order in which they are asked: random at first, then with those last that failed last.
+/// The nodes of a catalogue, in the order in which they are asked: random at first, then with those
+/// last that failed last.
 pub struct Nodes {
     /// Empty for the catalogue of this home.
     destinations: Vec<Destination>,
@@ -75,13 +77,15 @@ impl Nodes {
         self.try_each(async |connection| Ok(connection)).await
     }
 
-    /// Sends `request` to the first node, and again to the next one if a node cannot be reached, is unavailable or does not have what is
-    /// requested. It must be safe to repeat: a node that fails may have executed it.
+    /// Sends `request` to the first node, and again to the next one if a node cannot be reached, is
+    /// unavailable or does not have what is requested. It must be safe to repeat: a node that fails
+    /// may have executed it.
     ///
     /// # Errors
-    /// [`Failure`] with the exit code that fits. If no node succeeds, it names each, and why; its code is 123 if one of them broke
-    /// the protocol or cut the connection, otherwise 1 if one of them answered that it does not have it. Any other answer, such as
-    /// *denied*, is final: it is not the state of one node.
+    /// [`Failure`] with the exit code that fits. If no node succeeds, it names each, and why; its
+    /// code is 123 if one of them broke the protocol or cut the connection, otherwise 1 if one of
+    /// them answered that it does not have it. Any other answer, such as *denied*, is final: it is
+    /// not the state of one node.
     pub async fn run<T>(
         &mut self,
         mut request: impl AsyncFnMut(&mut CatalogueConnection) -> Result<T, Failure>,
@@ -158,8 +162,8 @@ impl Nodes {
         let opened = open(destination, (self.names, search), self.missing);
         let limit = match search {
             _ if self.order.len() == 1 => return opened.await,
-            Search::Known => OPEN_TIMEOUT.0,
-            Search::Network => OPEN_TIMEOUT.1,
+            Search::Known => KNOWN_TIMEOUT,
+            Search::Network => SEARCH_TIMEOUT,
         };
         timeout(limit, opened).await.unwrap_or_else(|_| {
             Err(Failure::new(UNREACHABLE, "unreachable: it does not answer").of_node())
@@ -183,7 +187,8 @@ fn combined(mut failures: Vec<(String, Failure)>) -> Failure {
         return failure;
     }
     let has = |code| failures.iter().any(|(_, failure)| failure.code() == code);
-    // A wrong answer says more than none; that a version is missing says more than that a node is away.
+    // A wrong answer says more than none; that a version is missing says more than that a node is
+    // away.
     let code = [PROTOCOL, NO, UNREACHABLE].into_iter().find(|code| has(*code));
     let code = code.or(failures.first().map(|(_, failure)| failure.code())).unwrap_or(UNREACHABLE);
     let texts = failures.iter().map(|(node, failure)| format!("{node}: {}", failure.text()));

@@ -1,4 +1,5 @@
-//! The catalogue of this home while no node of it runs: a task of this process opens and serves the store.
+//! The catalogue of this home while no node of it runs: a task of this process opens and serves the
+//! store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ pub enum Missing {
     Substitute,
 }
 
-/// The client of the store's protocol, and the task that serves it. The caller holds the home's lock.
+/// The client of the store's protocol, and the task that serves it. The caller holds the home's
+/// lock.
 ///
 /// # Errors
 /// [`Failure`] 120 if the home has no catalogue, or it cannot be opened.
@@ -43,7 +45,8 @@ pub fn open(
 ) -> Result<(CatalogueClient, JoinHandle<Result<(), ServeError>>), Failure> {
     finish_interrupted(home).map_err(Failure::local)?;
     let config = Config::load(&home.config_file())?;
-    // A catalogue that several nodes share exists in its engine, also before this home has a replica.
+    // A catalogue that several nodes share exists in its engine, also before this home has a
+    // replica.
     let exists = config.catalogue.engine.is_some() || exists(home, &config);
     let substitute = match missing {
         Missing::Refuse if !exists => return Err(no_catalogue(home)),

@@ -1,5 +1,8 @@
 //! `levada catalogue publish` and `yank`.
 
+#[cfg_attr(not(feature = "rethink"), path = "publish/without_rethink.rs")]
+mod rethink;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,26 +11,26 @@ use clap::Args;
 use levada_catalogue::model::{
     Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
-use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
 use levada_home::Home;
 use levada_services::catalogue::{ChangeOutcome, Source};
 use serde_json::{Value, json};
 
 use super::at::At;
 use super::connection::CatalogueConnection;
-use super::own_store::Missing;
 use super::files::{digest, read};
 use super::import::is_published;
 use super::object::Exact;
+use super::own_store::Missing;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use crate::progress::Progress;
 
 /// Publish a version of an object, signed with the key of this home
 ///
-/// Versions are immutable: publishing identical content again succeeds, and other content under the same version is
-/// refused. An interrupted upload to a running node is resumed if it is repeated within ten minutes. A version that
-/// cannot be shown as a whole to reTHINK clients under /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
+/// Versions are immutable: publishing identical content again succeeds, and other content under the
+/// same version is refused. An interrupted upload to a running node is resumed if it is repeated
+/// within ten minutes. A version that cannot be shown as a whole to reTHINK clients under
+/// /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
 /// the next one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -50,7 +53,8 @@ pub struct Publish {
     #[arg(long, value_name = "TYPE/SUBTYPE", requires = "package")]
     media_type: Option<String>,
 
-    /// A file with the description of the package, a JSON object; if not given, only the object's name as its class name
+    /// A file with the description of the package, a JSON object; if not given, only the object's
+    /// name as its class name
     #[arg(long, value_name = "FILE", requires = "package")]
     about: Option<PathBuf>,
 
@@ -58,7 +62,8 @@ pub struct Publish {
     #[arg(long)]
     unsigned: bool,
 
-    /// Change nothing, and print what would change. Exit code 1 if the version is published with other content
+    /// Change nothing, and print what would change. Exit code 1 if the version is published with
+    /// other content
     #[arg(long)]
     dry_run: bool,
 
@@ -72,7 +77,7 @@ pub struct Publish {
 
 pub async fn publish(arguments: Publish) -> Outcome {
     let (draft, mut file) = draft(&arguments)?;
-    let warning = rethink_problem(&draft);
+    let warning = rethink::problem(&draft);
     if let Some(warning) = &warning {
         output::note(format_args!(
             "warning: /.well-known/ will not show all of it: {}",
@@ -117,31 +122,8 @@ pub async fn publish(arguments: Publish) -> Outcome {
     Ok(0)
 }
 
-/// Why the version cannot be shown to reTHINK clients; `None` if it can, or for a service, which they do not use.
-fn rethink_problem(draft: &Draft) -> Option<String> {
-    if draft.key.kind == Kind::Service {
-        return None;
-    }
-    let Some(package) = &draft.package else {
-        return Some("it has no package (--package FILE)".to_owned());
-    };
-    if package.length > MAX_CODE {
-        return Some(format!("its package has more than {MAX_CODE} bytes"));
-    }
-    let entry = Entry {
-        key: draft.key.clone(),
-        order: 0,
-        descriptor: draft.descriptor.clone().into(),
-        package: Some(PackageEntry {
-            description: package.description.clone().into(),
-            digest: package.digest,
-            length: package.length,
-        }),
-    };
-    Prepared::new(entry).err().map(|unfit| unfit.to_string())
-}
-
-/// Prints what would change. `found` says whether the version exists, and whether its content is identical.
+/// Prints what would change. `found` says whether the version exists, and whether its content is
+/// identical.
 fn print_dry_run(
     draft: &Draft,
     found: Option<bool>,

@@ -1,5 +1,5 @@
-//! The folder of a catalogue of one node, as `import` reads it: from a backup of a catalogue that several nodes share, or the one that a
-//! node had for itself before.
+//! The folder of a catalogue of one node, as `import` reads it: from a backup of a catalogue that
+//! several nodes share, or the one that a node had for itself before.
 
 use std::fs;
 use std::path::Path;

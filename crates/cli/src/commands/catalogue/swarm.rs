@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_catalogue::model::{Package, Published, digest_text};
-use levada_home::Home;
-use levada_client::{Client, Target};
-use levada_core::{Identity, Random, SystemRandom};
-use levada_config::Config;
 use levada_client::control::{self, ControlError, ProvideRequest, Request};
-use levada_services::swarm::peer_network::{self, Listen};
+use levada_client::{Client, Target};
+use levada_config::Config;
+use levada_core::{Identity, Random, SystemRandom};
+use levada_home::Home;
 use levada_services::catalogue::{Admitted, CatalogueClient, MIN_PACKAGE};
 use levada_services::swarm::join;
+use levada_services::swarm::peer_network::{self, Listen};
 use levada_swarm::content::PartialFile;
 use levada_swarm::driver::{Get, Progress as Event};
 use levada_swarm::mode::Mode;
@@ -83,8 +83,8 @@ impl Transfer {
     }
 }
 
-/// Fetches the package of `found` to `path` from the nodes that provide it. `None` if there is none, or it was not possible: then a note
-/// says why.
+/// Fetches the package of `found` to `path` from the nodes that provide it. `None` if there is
+/// none, or it was not possible: then a note says why.
 pub async fn fetch(
     peers: &Peers,
     catalogue: &mut CatalogueClient,
@@ -94,7 +94,8 @@ pub async fn fetch(
     if package.length < MIN_PACKAGE {
         return None;
     }
-    // Without providers there is nothing to join: the node of a home that provides joins later, with the whole package.
+    // Without providers there is nothing to join: the node of a home that provides joins later,
+    // with the whole package.
     let fetched = match catalogue.admit(&found.key, &found.version, false).await {
         Ok(admitted) if admitted.providers == 0 => return None,
         Ok(admitted) => fetch_admitted(peers, admitted, (found, package), path).await,

@@ -15,9 +15,10 @@ use crate::output::{self, plain};
 
 /// Show changes as they happen
 ///
-/// Each line has the revision, the event and the version. A lost connection to another node is re-established without
-/// missing a change, also to the next one of several nodes of a catalogue (--at). After an interruption, --after with the last revision continues there; exit code 1 means that
-/// changes after that revision are no longer stored.
+/// Each line has the revision, the event and the version. A lost connection to another node is
+/// re-established without missing a change, also to the next one of several nodes of a catalogue
+/// (--at). After an interruption, --after with the last revision continues there; exit code 1 means
+/// that changes after that revision are no longer stored.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada catalogue watch

@@ -1,5 +1,5 @@
-//! A catalogue that is read by HTTP, for clients that may not request sessions there. Answers are trusted only by digest and
-//! signatures; https adds confidentiality.
+//! A catalogue that is read by HTTP, for clients that may not request sessions there. Answers are
+//! trusted only by digest and signatures; https adds confidentiality.
 
 mod client;
 mod meta;
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_catalogue::model::{MAX_DESCRIPTOR, Package, Published, digest_text};
-use levada_core::sha256;
 use levada_core::parse_duration;
+use levada_core::sha256;
 use serde_json::Value;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
@@ -41,7 +41,8 @@ pub struct Options {
     #[arg(long, value_name = "http[s]://HOST[:PORT]", conflicts_with = "at")]
     from: Option<WebUrl>,
 
-    /// The certificates (PEM) of trusted authorities; those of the system, or of SSL_CERT_FILE, if not given
+    /// The certificates (PEM) of trusted authorities; those of the system, or of SSL_CERT_FILE, if
+    /// not given
     #[arg(long, value_name = "FILE", requires = "from")]
     ca: Option<PathBuf>,
 
@@ -77,8 +78,8 @@ impl WebCatalogue {
     /// One version, with its descriptor; both are checked against the model.
     ///
     /// # Errors
-    /// [`Failure`] 1 if there is none, 122 if there is no answer, 121 if the server's certificate is not trusted, 123 for an
-    /// unexpected answer.
+    /// [`Failure`] 1 if there is none, 122 if there is no answer, 121 if the server's certificate
+    /// is not trusted, 123 for an unexpected answer.
     pub fn get(&self, wanted: &Wanted) -> Result<Published, Failure> {
         let Wanted { key, version } = wanted;
         let version = if version.is_empty() { "latest" } else { version.as_str() };
@@ -100,7 +101,8 @@ impl WebCatalogue {
         Ok(found)
     }
 
-    /// Writes a package to `target`, from `offset` on. `progress` is called with the number of bytes that are complete.
+    /// Writes a package to `target`, from `offset` on. `progress` is called with the number of
+    /// bytes that are complete.
     ///
     /// # Errors
     /// As for [`Self::get`]; the bytes received before an error are written.

@@ -13,11 +13,11 @@ use super::node::Node;
 use super::report::Check;
 use crate::failure::Failure;
 use crate::{log, output};
+use levada_client::control::{self, Request};
+use levada_config::{Config, ConfigError};
+use levada_core::{Clock, SystemClock, UnixTime, shell_word};
 use levada_home::Home;
 use levada_home::known::Known;
-use levada_core::{Clock, SystemClock, UnixTime, shell_word};
-use levada_config::{Config, ConfigError};
-use levada_client::control::{self, Request};
 use levada_node::store::StoreError;
 use levada_node::{Overrides, UpError, check};
 use rustix::process::{Resource, getrlimit};
@@ -44,7 +44,8 @@ fn remedy<'a>(error: &StoreError, otherwise: &'a str) -> &'a str {
     }
 }
 
-/// A start of the node would accept the configuration. Returns what its services lack on this machine, too.
+/// A start of the node would accept the configuration. Returns what its services lack on this
+/// machine, too.
 pub fn config(
     home: &Home,
     config: &Result<Config, ConfigError>,
@@ -90,7 +91,8 @@ pub fn not_checked(names: &[&'static str]) -> impl Iterator<Item = Check> {
     names.iter().map(|name| Check::note(name, "not checked: see the configuration", ""))
 }
 
-/// The filters of the log can be read: of the configuration, and in the environment of this command.
+/// The filters of the log can be read: of the configuration, and in the environment of this
+/// command.
 pub fn log(config: &Config) -> Vec<Check> {
     let name = "log";
     let configured = log::check_configured(config).err().map(|error| {

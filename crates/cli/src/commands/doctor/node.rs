@@ -1,9 +1,9 @@
 //! The node of this home.
 
-use levada_home::{Held, Home, HomeError};
-use levada_core::shell_word;
-use levada_node::UpError;
 use levada_client::control::{self, ControlError, Request};
+use levada_core::shell_word;
+use levada_home::{Held, Home, HomeError};
+use levada_node::UpError;
 use serde_json::Value;
 
 use super::checks::permission;
@@ -13,7 +13,8 @@ use super::report::Check;
 pub enum Node {
     /// It answers, with its status.
     Runs(Value),
-    /// No node runs; none can start while the lock is held. Its file is missing in a home without a node.
+    /// No node runs; none can start while the lock is held. Its file is missing in a home without a
+    /// node.
     Absent { held: Option<Held> },
     /// A process holds the lock and does not answer, or the lock cannot be taken.
     Broken,

@@ -31,10 +31,12 @@ const RESERVED: [i32; 2] = [32, 33];
 
 /// Runs a program until it ends; returns its exit code.
 ///
-/// The program ends with this command. Signals that another process sends to this command are passed on. Those of the terminal reach
-/// the program without help: it is in the same process group.
+/// The program ends with this command. Signals that another process sends to this command are
+/// passed on. Those of the terminal reach the program without help: it is in the same process
+/// group.
 ///
-/// The caller is in the main thread: the kernel ends the program when the *thread* ends that has started it.
+/// The caller is in the main thread: the kernel ends the program when the *thread* ends that has
+/// started it.
 pub async fn run(command: &Command) -> Outcome {
     let mut starter =
         tokio::process::Command::new(std::env::current_exe().map_err(Failure::local)?);
@@ -46,7 +48,8 @@ pub async fn run(command: &Command) -> Outcome {
             None => starter.env_remove(name),
         };
     }
-    // Before the signals are received here: the program has the dispositions that this command was started with.
+    // Before the signals are received here: the program has the dispositions that this command was
+    // started with.
     let mut child = starter.spawn().map_err(|error| cannot_run(command.get_program(), &error))?;
     let process = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
     let signals = (1..END_OF_SIGNALS).filter(|signal| {
@@ -67,17 +70,20 @@ fn pass_on(mut signals: SignalsInfo<WithOrigin>, program: Option<Pid>) {
         let signal = origin.signal;
         let is_sent = matches!(origin.cause, Cause::Sent(_));
         if let (true, Some(program)) = (is_sent, program) {
-            // By its number, which may be that of a real-time signal. The program may have ended already.
+            // By its number, which may be that of a real-time signal. The program may have ended
+            // already.
             let _ = uapi::kill(program.as_raw_nonzero().get(), signal);
         }
         if [SIGTSTP, SIGTTIN, SIGTTOU].contains(&signal) {
-            // As by default, which the handler has replaced: the shell sees that this job has stopped.
+            // As by default, which the handler has replaced: the shell sees that this job has
+            // stopped.
             let _ = Pid::from_raw(id().cast_signed()).map(|own| kill_process(own, Signal::STOP));
         }
     }
 }
 
-/// Becomes a program that ends when its parent does: `words` are the number of the parent, the program, and its arguments.
+/// Becomes a program that ends when its parent does: `words` are the number of the parent, the
+/// program, and its arguments.
 pub fn become_program(mut words: impl Iterator<Item = OsString>) -> ExitCode {
     let parent = words.next().and_then(|word| word.to_str()?.parse().ok()).and_then(Pid::from_raw);
     let Some(program) = words.next() else { return crate::failure::USAGE.into() };

@@ -1,4 +1,5 @@
-//! What a program needs for fast sockets: the library, a running monitor, and the environment that names both.
+//! What a program needs for fast sockets: the library, a running monitor, and the environment that
+//! names both.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -32,15 +33,16 @@ const IDLE: &str = "60";
 pub struct Launch {
     /// The program with its arguments, and with the library if it has fast sockets.
     pub command: Command,
-    /// The monitor, and a random number by which it tells the processes of this program from others. `None` if all
-    /// connections stay on TCP.
+    /// The monitor, and a random number by which it tells the processes of this program from
+    /// others. `None` if all connections stay on TCP.
     pub monitor: Option<(Client, u64)>,
 }
 
 impl Launch {
-    /// Finds the library, and starts the monitor if none is running. The monitor does not end while the connection to it is
-    /// open. Without a monitor that can be trusted, or with a program that the library cannot be loaded into, the program
-    /// runs without the library, after a line that says why.
+    /// Finds the library, and starts the monitor if none is running. The monitor does not end while
+    /// the connection to it is open. Without a monitor that can be trusted, or with a program that
+    /// the library cannot be loaded into, the program runs without the library, after a line that
+    /// says why.
     pub async fn prepare(program: &[OsString]) -> Result<Self, Failure> {
         let [name, arguments @ ..] = program else {
             return Err(Failure::new(USAGE, "PROGRAM is missing: `levada fast -- PROGRAM`"));
@@ -103,7 +105,8 @@ async fn connect(socket: &Path) -> Result<Client, Failure> {
     }
 }
 
-/// Starts a monitor in the background. The program must not have it as a child, so that a process between them ends at once.
+/// Starts a monitor in the background. The program must not have it as a child, so that a process
+/// between them ends at once.
 fn start_monitor(socket: &Path) -> Outcome {
     let fail = |error: io::Error| Failure::local(format_args!("cannot start the monitor: {error}"));
     let mut command = Command::new(env::current_exe().map_err(fail)?);

@@ -100,7 +100,8 @@ impl Totals {
     }
 }
 
-/// The part of the bytes after the trigger of an upgrade that went through rings; `None` if there were none.
+/// The part of the bytes after the trigger of an upgrade that went through rings; `None` if there
+/// were none.
 fn share_after_trigger(traffic: &Traffic) -> Option<f64> {
     ratio(traffic.ring(), traffic.tcp_late)
 }

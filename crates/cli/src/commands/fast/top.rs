@@ -15,15 +15,17 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, note};
 
 const REFRESH: Duration = Duration::from_secs(1);
-/// Moves the cursor to the first cell of a terminal, and deletes what follows it (ECMA-48: CUP, ED).
+/// Moves the cursor to the first cell of a terminal, and deletes what follows it (ECMA-48: CUP,
+/// ED).
 const CLEAR: &[u8] = b"\x1b[H\x1b[J";
 /// Lines of the screen that are not rows: the heading, the summary, and how many rows are left out.
 const OTHER_LINES: usize = 5;
 
 /// Show the connections of all programs with fast sockets
 ///
-/// On a terminal, the table is refreshed every second until Ctrl-C. The mode is `tcp` until the connection is offered to the
-/// monitor, `offered` until it answers, `ring`, or `kernel` for one that stays on TCP to its end, for the reason in the last column.
+/// On a terminal, the table is refreshed every second until Ctrl-C. The mode is `tcp` until the
+/// connection is offered to the monitor, `offered` until it answers, `ring`, or `kernel` for one
+/// that stays on TCP to its end, for the reason in the last column.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada fast top --json")]

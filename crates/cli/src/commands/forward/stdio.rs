@@ -1,5 +1,5 @@
-//! `levada forward --stdio`: forwards one connection between standard input and output and an address that the node
-//! connects to.
+//! `levada forward --stdio`: forwards one connection between standard input and output and an
+//! address that the node connects to.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -46,7 +46,8 @@ pub async fn run(client: Client, right: Right, plan: Plan, report: Reporter) -> 
             }
             ended = &mut output_ended => written(ended),
         };
-        // The other side has sent everything, or the connection is lost; the result of `carried` says which.
+        // The other side has sent everything, or the connection is lost; the result of `carried`
+        // says which.
         let _ = near.shutdown(Shutdown::Both);
         let code = match timeout(END_TIMEOUT, carried).await {
             Ok(carried) => carried?,

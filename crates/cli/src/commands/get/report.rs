@@ -87,7 +87,8 @@ impl Report {
         state.have > 0 && state.completed.is_none()
     }
 
-    /// Begins to report an attempt, with the sender for its events. `udp` is the stream to the node that goes by UDP.
+    /// Begins to report an attempt, with the sender for its events. `udp` is the stream to the node
+    /// that goes by UDP.
     pub fn start(
         &self,
         name: &str,

@@ -46,7 +46,8 @@ pub fn address_of(listed: &[Middlebox], identity: &Identity) -> Option<String> {
     (!address.is_empty()).then(|| address.clone())
 }
 
-/// Fails if `service` does not list one of `hops`: the node would end the session before it has proved its identity, without a reason.
+/// Fails if `service` does not list one of `hops`: the node would end the session before it has
+/// proved its identity, without a reason.
 pub fn check_listed(listed: &[Middlebox], service: &str, hops: &[Target]) -> Result<(), Failure> {
     let listed: Vec<&[u8]> = listed.iter().map(|one| one.identity.as_slice()).collect();
     let unlisted = hops.iter().find(|hop| !listed.contains(&hop.identity.as_bytes().as_slice()));

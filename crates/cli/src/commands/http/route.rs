@@ -1,4 +1,5 @@
-//! How sessions are opened. A party may move while this runs, so parties that cannot be reached are looked up again.
+//! How sessions are opened. A party may move while this runs, so parties that cannot be reached are
+//! looked up again.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -52,7 +53,8 @@ pub(super) fn route(parties: Parties) -> Route {
 }
 
 impl Parties {
-    /// Opens a session where the parties were found last. If one of them cannot be reached there, looks all up and tries once more.
+    /// Opens a session where the parties were found last. If one of them cannot be reached there,
+    /// looks all up and tries once more.
     async fn open<T, F>(&self, open: impl Fn(Found) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
@@ -71,7 +73,8 @@ impl Parties {
         Ok(session)
     }
 
-    /// Where the parties are now, by the pins, and for the node also by what this network announces. A party that is not found keeps its address.
+    /// Where the parties are now, by the pins, and for the node also by what this network
+    /// announces. A party that is not found keeps its address.
     async fn look_up(&self, (target, hops): &Found) -> Found {
         // A name that is new here is not accepted without a question.
         let node = self.client.resolve(&self.names.0, |_| Verdict::Unasked).await;

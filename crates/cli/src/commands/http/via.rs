@@ -14,7 +14,8 @@ pub struct Via {
 impl FromStr for Via {
     type Err = &'static str;
 
-    /// Grants begin behind the last colon, if there is a `=` behind it: IDENTITY@host:port has a colon, too.
+    /// Grants begin behind the last colon, if there is a `=` behind it: IDENTITY@host:port has a
+    /// colon, too.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (node, grants) = match text.rsplit_once(':') {
             Some((node, grants)) if grants.contains('=') => (node, grants),

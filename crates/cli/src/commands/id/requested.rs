@@ -1,4 +1,5 @@
-//! The sessions that this identity has requested for others at pinned nodes. A rotation of the key ends them.
+//! The sessions that this identity has requested for others at pinned nodes. A rotation of the key
+//! ends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +7,10 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::output::{self, plain};
 use levada_capability::SessionId;
-use levada_home::known::{Known, Pin};
 use levada_client::{Client, ClientError, Target};
 use levada_core::wire::RequestedSession;
 use levada_core::{Identity, UnixTime};
+use levada_home::known::{Known, Pin};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -59,8 +60,9 @@ pub async fn query_all(client: &Arc<Client>, pins: &[Pin]) -> Requested {
     requested
 }
 
-/// Sends the succession to all nodes of `pins` now, so that sessions requested by the old key end at once. Prints a note
-/// for each node that could not be reached: it receives the succession with the next connection.
+/// Sends the succession to all nodes of `pins` now, so that sessions requested by the old key end
+/// at once. Prints a note for each node that could not be reached: it receives the succession with
+/// the next connection.
 pub async fn announce_succession(client: &Arc<Client>, pins: &[Pin]) {
     let send = |client: Arc<Client>, target: Target| async move {
         client.announce_successions(&target).await
@@ -124,7 +126,8 @@ impl Requested {
         self.more.is_empty() && self.silent.is_empty()
     }
 
-    /// Prints the sessions that will end, those that are kept, and the nodes that could not be queried.
+    /// Prints the sessions that will end, those that are kept, and the nodes that could not be
+    /// queried.
     pub fn show(&self, keep: &[SessionId]) {
         if !self.sessions.is_empty() {
             output::note(

@@ -7,9 +7,9 @@ use crate::{output, waiting};
 use clap::Args;
 use levada_capability::SessionId;
 use levada_client::Client;
-use levada_home::Home;
-use levada_core::{Clock, Succession, SystemClock};
 use levada_client::control::{self, ControlError, Request};
+use levada_core::{Clock, Succession, SystemClock};
+use levada_home::Home;
 use levada_node::store::Store;
 
 use super::requested::{self, Requested};
@@ -73,8 +73,8 @@ async fn replace(home: &Home, keep: &[SessionId]) -> Result<String, Failure> {
     }
 }
 
-/// Each id in `keep` must be one of the listed sessions, unless a node could not be queried: a mistyped id would end
-/// the session that was to be kept.
+/// Each id in `keep` must be one of the listed sessions, unless a node could not be queried: a
+/// mistyped id would end the session that was to be kept.
 fn check_kept(requested: &Requested, keep: &[SessionId]) -> Result<(), Failure> {
     match keep.iter().find(|session| !requested.has(session)) {
         Some(session) if requested.is_complete() => {

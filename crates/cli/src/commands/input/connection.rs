@@ -18,7 +18,8 @@ use crate::attach::Signals;
 use crate::failure::{Failure, Outcome, PROTOCOL, UNREACHABLE};
 use crate::output::{note, plain};
 
-/// How often a keepalive is sent while something is pressed: the node releases everything after two seconds of silence.
+/// How often a keepalive is sent while something is pressed: the node releases everything after two
+/// seconds of silence.
 const KEEPALIVE: Duration = Duration::from_millis(500);
 /// How long the node may take to process the last events.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);

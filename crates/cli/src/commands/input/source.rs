@@ -15,7 +15,8 @@ use crate::output::note;
 
 /// Steps that are read ahead.
 const AHEAD: usize = 64;
-/// More than the longest valid line of a script: a longer line is cut here, and then rejected for its length.
+/// More than the longest valid line of a script: a longer line is cut here, and then rejected for
+/// its length.
 const MAX_LINE: u64 = 8192;
 
 /// The options that name the source.

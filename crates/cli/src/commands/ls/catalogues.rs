@@ -78,7 +78,8 @@ impl Catalogued {
     }
 }
 
-/// Reads all catalogues concurrently. A node that is not pinned is neither contacted nor asked about at the terminal.
+/// Reads all catalogues concurrently. A node that is not pinned is neither contacted nor asked
+/// about at the terminal.
 pub async fn read(client: &Arc<Client>, catalogues: &[String]) -> Found {
     let end = Instant::now() + LIMIT;
     let mut tasks = JoinSet::new();
@@ -121,7 +122,8 @@ pub async fn read(client: &Arc<Client>, catalogues: &[String]) -> Found {
 /// The nodes in one catalogue, and whether it has more services than are read.
 type Answer = Result<(Vec<Catalogued>, bool), Failure>;
 
-/// Reads a catalogue at one of its nodes: the first of them that answers. There is no time to wait for each of them in turn.
+/// Reads a catalogue at one of its nodes: the first of them that answers. There is no time to wait
+/// for each of them in turn.
 async fn read_first(client: &Arc<Client>, catalogue: &str) -> Answer {
     let mut nodes: Vec<String> = catalogue.split(',').map(str::to_owned).collect();
     shuffle(&mut nodes, &SystemRandom);

@@ -1,4 +1,5 @@
-//! The background process of a program: `levada show --keep`, a child of the command that starts the program.
+//! The background process of a program: `levada show --keep`, a child of the command that starts
+//! the program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,8 +13,8 @@ use tokio::process::Command;
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
 
-/// Starts a background process for `spec`; returns the connection on which it sends the states. Without `has_output` the
-/// program's output is discarded.
+/// Starts a background process for `spec`; returns the connection on which it sends the states.
+/// Without `has_output` the program's output is discarded.
 ///
 /// # Errors
 /// [`Failure`] 120 if it cannot be started.

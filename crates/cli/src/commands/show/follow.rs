@@ -36,8 +36,8 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// `supervisor` is a connection on which the states are sent: of [`super::background::spawn`] or
-    /// [`levada_services::desktop::show::Entry::watch`].
+    /// `supervisor` is a connection on which the states are sent: of [`super::background::spawn`]
+    /// or [`levada_services::desktop::show::Entry::watch`].
     ///
     /// # Errors
     /// [`Failure`] 120 if signals cannot be received.
@@ -45,7 +45,8 @@ impl Follow {
         Ok(Self { supervisor, mode, signals: Signals::new()?, lost: false })
     }
 
-    /// Runs until the program has ended, or this command need not wait for it; returns the exit code.
+    /// Runs until the program has ended, or this command need not wait for it; returns the exit
+    /// code.
     pub async fn run(mut self) -> Outcome {
         let Status { name, state } = self.supervisor.expect().await.map_err(broken)?;
         let mut next = Some(state);
@@ -123,7 +124,8 @@ impl Follow {
     }
 }
 
-/// Asks the supervisor to end its program, on a new connection: the current one only carries states.
+/// Asks the supervisor to end its program, on a new connection: the current one only carries
+/// states.
 async fn stop(name: &str) -> Result<(), Failure> {
     // Without an entry the program is ending already.
     if let Ok(entry) = Registry::open(&Home::open()?)?.find(name) {

@@ -29,7 +29,8 @@ pub(in crate::driver) struct State {
     pub(in crate::driver) closed: bool,
     /// The peer has sent its end.
     pub(in crate::driver) peer_closed: bool,
-    /// Whether the session's memory counts against a budget, because the peer has not proved a right.
+    /// Whether the session's memory counts against a budget, because the peer has not proved a
+    /// right.
     pub(in crate::driver) accounted: bool,
     waiting: Vec<Waker>,
     driver: Option<Waker>,
@@ -55,7 +56,8 @@ impl Shared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `condition` returns a value; it is evaluated again after everything that happens.
+    /// Waits until `condition` returns a value; it is evaluated again after everything that
+    /// happens.
     pub(super) async fn wait<T>(&self, mut condition: impl FnMut(&mut State) -> Option<T>) -> T {
         poll_fn(|cx| {
             let mut state = self.lock();

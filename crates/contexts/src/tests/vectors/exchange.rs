@@ -92,7 +92,8 @@ fn sent(sender: &mut Sender) -> Vec<u8> {
     sent
 }
 
-/// An operation, a request and its answer on each link. Middlebox 1 changes the request where it may.
+/// An operation, a request and its answer on each link. Middlebox 1 changes the request where it
+/// may.
 pub(super) fn exchange(out: &mut Vectors, session: &Session) {
     let Session { path, classes, secret, th2, hops } = session;
     let keys = |aes| {

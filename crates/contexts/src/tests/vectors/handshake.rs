@@ -15,7 +15,8 @@ use crate::schedule::{self, Classes, EndpointSecret, HopSecrets, Resume, Secret}
 use crate::{Kem, Path, frame};
 use levada_channel::parts::Capture;
 
-/// The first flight: PATH, ClientHello, and what the middleboxes add. Returns L_2 and the one-time key of middlebox 1.
+/// The first flight: PATH, ClientHello, and what the middleboxes add. Returns L_2 and the one-time
+/// key of middlebox 1.
 pub(super) fn first_flight(
     out: &mut Vectors,
     keys: &[SecretKey; 3],
@@ -109,7 +110,8 @@ pub(super) fn second_flight(
     Session { path, classes, secret, th2, hops }
 }
 
-/// SSHARE_1: HPKE is not deterministic, so the stored one is taken as long as it opens to the share.
+/// SSHARE_1: HPKE is not deterministic, so the stored one is taken as long as it opens to the
+/// share.
 fn sealed_share(share: &Share, one_time: OneTimeKey, th1: &Digest) -> Vec<u8> {
     let public = one_time.public().to_vec();
     if let Some(sealed) = stored().remove("SSHARE_1")

@@ -22,7 +22,8 @@ impl Generator {
         self.after_end_of(&process);
     }
 
-    /// Before a process is killed: with unread bytes it would answer in another way, see `differences/killed_receiver`.
+    /// Before a process is killed: with unread bytes it would answer in another way, see
+    /// `differences/killed_receiver`.
     fn drain_all(&mut self, process: &str) {
         for (connection, end) in self.open_ends() {
             if let Some(holder) = self.some_holder(connection, end)
@@ -41,7 +42,8 @@ impl Generator {
         for (connection, end) in before {
             let this = &self.connections[connection];
             if this.ends[end].closed {
-                // Another process learns of the end some time after it: each end waits for it first.
+                // Another process learns of the end some time after it: each end waits for it
+                // first.
                 if let Some(peer) = self.some_holder(connection, 1 - end) {
                     self.find_end(&peer);
                 }

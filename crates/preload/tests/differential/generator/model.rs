@@ -140,7 +140,8 @@ impl Generator {
         ends.filter(|end| of_it(end)).any(|end| end.unread > 0)
     }
 
-    /// An end loses holders; without any, it is closed: with unread bytes, that resets the connection.
+    /// An end loses holders; without any, it is closed: with unread bytes, that resets the
+    /// connection.
     pub fn lose(&mut self, lost: impl Fn(&Holder) -> bool) {
         for connection in &mut self.connections {
             for end in &mut connection.ends {

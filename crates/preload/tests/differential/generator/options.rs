@@ -40,7 +40,8 @@ impl Generator {
                     format!("get {} {}", holder.slot, self.random.pick(&names))
                 }
             };
-            // The state of the kernel's connection after an end of one direction is not part of the comparison.
+            // The state of the kernel's connection after an end of one direction is not part of the
+            // comparison.
             if whole || !line.ends_with("info") {
                 self.on(&holder, line);
             }

@@ -76,7 +76,8 @@ impl Generator {
 
     /// A third process gets a connection over a Unix socket.
     pub fn pass(&mut self) {
-        // The other process finds unread bytes later: `differences/passed_to_a_program_without_the_library`.
+        // The other process finds unread bytes later:
+        // `differences/passed_to_a_program_without_the_library`.
         let from_main = |connection: &Connection, end: usize| {
             let this = &connection.ends[end];
             this.unread == 0 && this.holders.iter().all(|holder| holder.process != "C")

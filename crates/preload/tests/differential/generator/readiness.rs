@@ -110,7 +110,8 @@ impl Generator {
         self.epolls.len() - 1
     }
 
-    /// Another descriptor of an instance: as tokio does, registrations and waits then use different ones.
+    /// Another descriptor of an instance: as tokio does, registrations and waits then use different
+    /// ones.
     fn duplicate_epoll(&mut self, number: usize) {
         let old = self.epoll_slot(number);
         let new = self.name("e");
@@ -141,7 +142,8 @@ impl Generator {
             return;
         }
         let slot = slots[self.random.below(slots.len())].clone();
-        // Bytes of a connection in two instances are found later: `differences/exclusive_with_unread_bytes`.
+        // Bytes of a connection in two instances are found later:
+        // `differences/exclusive_with_unread_bytes`.
         let process = &self.epolls[number].process;
         let in_another = self.epolls.iter().enumerate().any(|(other, epoll)| {
             other != number && epoll.process == *process && epoll.members.contains(&slot)
@@ -223,7 +225,8 @@ impl Generator {
         self.wait(outer);
     }
 
-    /// Before descriptors are shared with another process: its instances would keep what this one closes.
+    /// Before descriptors are shared with another process: its instances would keep what this one
+    /// closes.
     pub fn close_epolls(&mut self, process: &str) {
         let all = std::mem::take(&mut self.epolls);
         for epoll in all {
@@ -237,7 +240,8 @@ impl Generator {
         }
     }
 
-    /// Before one of several descriptors of an end is closed: the others would keep it in the instances.
+    /// Before one of several descriptors of an end is closed: the others would keep it in the
+    /// instances.
     pub fn leave_epolls(&mut self, process: &str, slot: &str) {
         for number in 0..self.epolls.len() {
             let epoll = &self.epolls[number];

@@ -125,8 +125,9 @@ impl Generator {
         }
     }
 
-    /// `SO_RCVLOWAT`: a call waits, and poll reports nothing, until this many bytes have arrived. Linux may not wake a
-    /// call that has taken some of them already, so a call that waits finds none at first.
+    /// `SO_RCVLOWAT`: a call waits, and poll reports nothing, until this many bytes have arrived.
+    /// Linux may not wake a call that has taken some of them already, so a call that waits finds
+    /// none at first.
     pub fn set_low_water(&mut self) {
         let Some(end) = self.some_end_where(blocks) else { return };
         let Some((reader, writer)) = self.apart(end) else { return };

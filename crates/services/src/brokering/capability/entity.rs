@@ -27,7 +27,8 @@ pub(super) async fn serve(
         Err(ended) => return finish(send, receive, Part::Ended(ended)).await,
     };
     deliver(&mut send, Part::Registered(Registered {})).await?;
-    // Both at the same time: otherwise an entity and a service that both send large messages would block each other.
+    // Both at the same time: otherwise an entity and a service that both send large messages would
+    // block each other.
     select! {
         replaced = send_questions(&registration, &mut notices, &mut send) => {
             replaced?;
@@ -41,7 +42,8 @@ pub(super) async fn serve(
     }
 }
 
-/// Sends the entity its questions and their withdrawals, until another registration replaces this one.
+/// Sends the entity its questions and their withdrawals, until another registration replaces this
+/// one.
 async fn send_questions(
     registration: &Registration<'_>,
     notices: &mut Receiver<Notice>,

@@ -21,7 +21,8 @@ pub(super) async fn expect(receive: &mut ReceiveHalf) -> Result<Part, ServiceErr
     part.map_err(|_| ServiceError::Gone)??.ok_or(ServiceError::Gone)
 }
 
-/// Sends a message. A client that does not accept it within [`SEND_TIMEOUT`] counts as disconnected.
+/// Sends a message. A client that does not accept it within [`SEND_TIMEOUT`] counts as
+/// disconnected.
 pub(super) async fn deliver(send: &mut SendHalf, part: Part) -> Result<(), ServiceError> {
     timeout(SEND_TIMEOUT, mediation::send(send, part)).await.map_err(|_| ServiceError::Gone)??;
     Ok(())

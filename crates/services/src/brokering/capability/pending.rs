@@ -49,7 +49,8 @@ struct Pending {
     reply: oneshot::Sender<SealedReply>,
 }
 
-/// A notice for the session of an entity. The sender is dropped when another registration replaces this one.
+/// A notice for the session of an entity. The sender is dropped when another registration replaces
+/// this one.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Notice {
     /// The question with this number was asked.
@@ -58,7 +59,8 @@ pub(super) enum Notice {
     Withdraw(u64),
 }
 
-/// The registration of an entity. Dropping it removes the entity, and fails the questions that wait for its reply.
+/// The registration of an entity. Dropping it removes the entity, and fails the questions that wait
+/// for its reply.
 pub(super) struct Registration<'a> {
     pending: &'a PendingRequests,
     entity: Identity,
@@ -76,8 +78,8 @@ impl PendingRequests {
         Self { limits, table: Mutex::default() }
     }
 
-    /// Registers `entity`, and replaces an earlier registration of it: an entity that has lost its connection can register
-    /// again before the loss is detected here.
+    /// Registers `entity`, and replaces an earlier registration of it: an entity that has lost its
+    /// connection can register again before the loss is detected here.
     pub(super) fn register(
         &self,
         entity: Identity,
@@ -103,7 +105,8 @@ impl PendingRequests {
         entity.map(|entity| entity.challenge).ok_or_else(not_registered)
     }
 
-    /// Passes a question to its entity. The receiver returns the reply, or fails if the entity disconnects.
+    /// Passes a question to its entity. The receiver returns the reply, or fails if the entity
+    /// disconnects.
     pub(super) fn ask(
         &self,
         question: &Question,
@@ -171,8 +174,8 @@ impl Registration<'_> {
         pending.filter(|pending| pending.registration == self.number)?.question.take()
     }
 
-    /// Passes a reply to its requester. A reply to a question that was withdrawn, or was asked in another registration, is
-    /// ignored.
+    /// Passes a reply to its requester. A reply to a question that was withdrawn, or was asked in
+    /// another registration, is ignored.
     pub(super) fn answer(&self, number: u64, reply: SealedReply) {
         let mut table = self.pending.lock();
         let own = |pending: &Pending| pending.registration == self.number;

@@ -48,8 +48,8 @@ pub(super) async fn serve(
     finish(send, receive, last).await
 }
 
-/// Refuses questions that the entity would refuse: a question must be signed by its requester, and name this service and
-/// this entity.
+/// Refuses questions that the entity would refuse: a question must be signed by its requester, and
+/// name this service and this entity.
 fn check(
     signed: &SignedQuestion,
     node: Identity,

@@ -38,7 +38,12 @@ impl Scene {
 
     async fn session(&self, holder: Identity, role: &str) -> End {
         let (near, far) = testing::pair().await.unwrap();
-        let run = self.0.prepare(&params(&[(ROLE, role.as_bytes())])).unwrap();
+        let run = self
+            .0
+            .prepare(&params(&[(ROLE, role.as_bytes())]), Over::Stream)
+            .unwrap()
+            .into_stream()
+            .unwrap();
         let service = tokio::spawn(run.start(Invocation { holder, ..invocation() }, far));
         let (send, receive) = near.split();
         End { send, receive, service }
@@ -377,7 +382,7 @@ async fn unexpected_messages_end_the_session() {
 fn a_session_has_only_the_parameter_role() {
     let mediator = Scene::new("").0;
     let check = |pairs: &[(&str, &[u8])], complete| match complete {
-        true => mediator.prepare(&params(pairs)).map(drop),
+        true => mediator.prepare(&params(pairs), Over::Stream).map(drop),
         false => mediator.check(&params(pairs)),
     };
     assert_eq!(check(&[(ROLE, b"entity"), ("framing", b"auto")], true), Ok(()));

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use levada_capability::{LinkBody, Narrowing, Rights, SessionId, mint};
 use levada_core::{SecretKey, SystemRandom, UnixTime, wire};
 use levada_service::testing::{Client as Near, definition, invocation, params};
-use levada_service::{CallFuture, DefinitionError};
+use levada_service::{CallFuture, DefinitionError, Over};
 use levada_session::testing;
 use tokio::task::JoinHandle;
 
@@ -79,7 +79,8 @@ impl Scene {
     ) -> (Near, JoinHandle<Result<(), ServiceError>>) {
         let service = self.service("'*/*'", Some(outcome));
         let (near, stream) = Near::pair().await;
-        let run = service.prepare(&parameters(capability)).unwrap();
+        let run =
+            service.prepare(&parameters(capability), Over::Stream).unwrap().into_stream().unwrap();
         let task = tokio::spawn(run.start(invocation(), stream));
         (near, task)
     }
@@ -248,7 +249,7 @@ async fn errors_of_the_other_node_are_reported_without_addresses() {
 fn only_configured_services_may_be_invoked() {
     let scene = Scene::new();
     let params = parameters(&scene.capability(scene.invoker.identity()));
-    let check = |start: &str| scene.service(start, None).prepare(&params).map(drop);
+    let check = |start: &str| scene.service(start, None).prepare(&params, Over::Stream).map(drop);
     assert_eq!(check("'*/*'"), Ok(()));
     assert_eq!(check(&format!("'{}/ec*'", scene.node)), Ok(()));
     let text = format!("this node may not start \"echo\" at {} for others", scene.node);
@@ -270,18 +271,24 @@ fn a_session_has_only_the_parameters_of_its_target() {
     let node = scene.node.to_string();
     let whole: [(&str, &[u8]); 4] =
         [(NODE, node.as_bytes()), (SERVICE, b"echo"), (LINK, &[b'a'; 64]), (PTY, b"24 80")];
-    assert!(service.prepare(&params(&whole)).is_ok());
+    assert!(service.prepare(&params(&whole), Over::Stream).is_ok());
     for missing in 0..3 {
         let mut rest = whole.to_vec();
         let (key, _) = rest.remove(missing);
         assert_eq!(service.check(&params(&rest)), Ok(()));
-        assert_eq!(service.prepare(&params(&rest)).err(), Some(Refused::Missing(key)));
+        assert_eq!(
+            service.prepare(&params(&rest), Over::Stream).err(),
+            Some(Refused::Missing(key))
+        );
     }
     let malformed: [(&str, &[u8]); 4] =
         [(NODE, b"alpha"), (LINK, b"ab"), (PTY, b"24"), (SERVICE, b"\xff")];
     for (key, value) in malformed {
         let pairs = whole.map(|(name, right)| (name, if name == key { value } else { right }));
-        assert_eq!(service.prepare(&params(&pairs)).err(), Some(Refused::Malformed(key.into())));
+        assert_eq!(
+            service.prepare(&params(&pairs), Over::Stream).err(),
+            Some(Refused::Malformed(key.into()))
+        );
     }
     assert_eq!(service.check(&params(&[("args", b"")])), Err(Refused::Arguments));
     assert_eq!(service.check(&params(&[("a", b"")])), Err(Refused::Unknown("a".into())));

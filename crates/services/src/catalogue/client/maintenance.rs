@@ -15,8 +15,8 @@ use crate::catalogue::message;
 use crate::catalogue::pipe::PipeError;
 
 impl CatalogueClient {
-    /// Writes the package of a version to `target`, from `offset` on. `progress` receives the number of bytes that are
-    /// present. The caller must compare the digest.
+    /// Writes the package of a version to `target`, from `offset` on. `progress` receives the
+    /// number of bytes that are present. The caller must compare the digest.
     ///
     /// # Errors
     /// [`CatalogueError`]; the bytes received before it are written.
@@ -52,7 +52,8 @@ impl CatalogueClient {
         Ok(())
     }
 
-    /// Asks for admission to the swarm in which other nodes provide the package of a version. `provide`: this node will, too.
+    /// Asks for admission to the swarm in which other nodes provide the package of a version.
+    /// `provide`: this node will, too.
     ///
     /// # Errors
     /// [`CatalogueError`].
@@ -77,7 +78,8 @@ impl CatalogueClient {
         Ok(Admitted { providers: admitted.providers, root, granted })
     }
 
-    /// Passes entries of the audit log to `each`, the newest first: at most `limit`, or all if it is 0.
+    /// Passes entries of the audit log to `each`, the newest first: at most `limit`, or all if it
+    /// is 0.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `each`.

@@ -12,11 +12,12 @@ use super::{CatalogueClient, CatalogueError, ChangeOutcome, Source, change_outco
 use crate::catalogue::message;
 
 impl CatalogueClient {
-    /// Publishes `draft`, and uploads its package from `source` if the catalogue does not have it. An interrupted
-    /// upload is resumed. `progress` receives the number of bytes that are uploaded.
+    /// Publishes `draft`, and uploads its package from `source` if the catalogue does not have it.
+    /// An interrupted upload is resumed. `progress` receives the number of bytes that are uploaded.
     ///
     /// # Errors
-    /// [`CatalogueError`]; the catalogue keeps an incomplete upload for a while, and a later call resumes it.
+    /// [`CatalogueError`]; the catalogue keeps an incomplete upload for a while, and a later call
+    /// resumes it.
     pub async fn publish(
         &mut self,
         draft: &Draft,
@@ -36,8 +37,10 @@ impl CatalogueClient {
         }
     }
 
-    /// Publishes a batch in order, each draft with its package: at most [`MAX_BATCH`](crate::catalogue::MAX_BATCH)
-    /// objects with [`MAX_BATCH_BYTES`](crate::catalogue::MAX_BATCH_BYTES) in all. Returns an outcome for each draft.
+    /// Publishes a batch in order, each draft with its package: at most
+    /// [`MAX_BATCH`](crate::catalogue::MAX_BATCH) objects with
+    /// [`MAX_BATCH_BYTES`](crate::catalogue::MAX_BATCH_BYTES) in all. Returns an outcome for each
+    /// draft.
     ///
     /// # Errors
     /// [`CatalogueError`]; some of the drafts may be published nevertheless.

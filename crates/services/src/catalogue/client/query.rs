@@ -17,7 +17,8 @@ impl CatalogueClient {
         Ok(self.find(key, version).await?.0)
     }
 
-    /// As [`Self::get`]; also whether the catalogue offers the package through the swarm ([`Self::admit`]).
+    /// As [`Self::get`]; also whether the catalogue offers the package through the swarm
+    /// ([`Self::admit`]).
     ///
     /// # Errors
     /// As for [`Self::get`].
@@ -55,7 +56,8 @@ impl CatalogueClient {
         }
     }
 
-    /// Passes the objects whose name begins with `prefix` to `each`, in order: at most `limit`, or all if it is 0.
+    /// Passes the objects whose name begins with `prefix` to `each`, in order: at most `limit`, or
+    /// all if it is 0.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `each`.
@@ -78,8 +80,8 @@ impl CatalogueClient {
         self.items(each).await
     }
 
-    /// Passes the objects that match every word of `query` to `each`, the best first: at most `limit`, or all if it is
-    /// 0.
+    /// Passes the objects that match every word of `query` to `each`, the best first: at most
+    /// `limit`, or all if it is 0.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `each`.
@@ -112,8 +114,8 @@ impl CatalogueClient {
         }
     }
 
-    /// Passes the changes after revision `after` to `each`; with `None`, only changes from now on. Unless `follow`,
-    /// ends with the last change, and returns its revision.
+    /// Passes the changes after revision `after` to `each`; with `None`, only changes from now on.
+    /// Unless `follow`, ends with the last change, and returns its revision.
     ///
     /// # Errors
     /// [`CatalogueError`], or the error of `each`.

@@ -39,8 +39,8 @@ impl Options {
     }
 }
 
-/// A color by its name or as `#rrggbb`, a comma, and a width. Other characters are refused, because the text becomes an
-/// argument of xpra.
+/// A color by its name or as `#rrggbb`, a comma, and a width. Other characters are refused, because
+/// the text becomes an argument of xpra.
 fn border<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let valid = text.split_once(',').is_some_and(|(color, width)| {

@@ -1,4 +1,5 @@
-//! Copies data between the socket of xpra and the stream, in both directions and with back-pressure, until either ends.
+//! Copies data between the socket of xpra and the stream, in both directions and with
+//! back-pressure, until either ends.
 
 use std::io;
 use std::time::Duration;
@@ -45,8 +46,8 @@ impl Attached {
     }
 }
 
-/// Writes the client's data to xpra. Fails if the client has gone. After the end of the data, returns an exit code if
-/// xpra does not exit in time.
+/// Writes the client's data to xpra. Fails if the client has gone. After the end of the data,
+/// returns an exit code if xpra does not exit in time.
 async fn write_input(
     receive: &mut ReceiveHalf,
     mut to: OwnedWriteHalf,
@@ -72,8 +73,8 @@ async fn write_input(
     Ok(FAILURE_EXIT)
 }
 
-/// Sends the output of xpra until xpra closes its socket, and returns its exit code. Fails if the stream is lost, also
-/// while neither side has data.
+/// Sends the output of xpra until xpra closes its socket, and returns its exit code. Fails if the
+/// stream is lost, also while neither side has data.
 async fn send_output(
     send: &mut SendHalf,
     mut from: OwnedReadHalf,

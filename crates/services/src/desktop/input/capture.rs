@@ -1,4 +1,5 @@
-//! Grabs the keyboard and pointer of an X server: their input becomes [`Event`]s, and does not reach other programs.
+//! Grabs the keyboard and pointer of an X server: their input becomes [`Event`]s, and does not
+//! reach other programs.
 
 mod combination;
 mod motion;
@@ -31,7 +32,8 @@ use motion::Tracker;
 
 /// Capacity of the queue of captured events.
 const QUEUE_LENGTH: usize = 1024;
-/// How long to wait until earlier keys are released, and until other programs release keyboard or pointer.
+/// How long to wait until earlier keys are released, and until other programs release keyboard or
+/// pointer.
 const GRAB_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
@@ -73,8 +75,8 @@ struct Grab {
 }
 
 impl Capture {
-    /// Grabs keyboard and pointer of `screen` until `combination` is pressed, or this is dropped. Blocks for up to some
-    /// seconds.
+    /// Grabs keyboard and pointer of `screen` until `combination` is pressed, or this is dropped.
+    /// Blocks for up to some seconds.
     ///
     /// # Errors
     /// [`CaptureError`] if the X server fails, or another program has grabbed keyboard or pointer.
@@ -120,13 +122,14 @@ impl Drop for Capture {
 }
 
 impl Grab {
-    /// Grabs both, hides the pointer, and moves it to the middle. Returns the number of [`Self::warp`].
+    /// Grabs both, hides the pointer, and moves it to the middle. Returns the number of
+    /// [`Self::warp`].
     fn acquire(&self, cursor: Cursor) -> Result<SequenceNumber, CaptureError> {
         let connection = &self.connection;
         let root = self.root.root;
         let end = Instant::now() + GRAB_TIMEOUT;
-        // The key that started the command may still be pressed. Its release belongs to the program that received its
-        // press.
+        // The key that started the command may still be pressed. Its release belongs to the program
+        // that received its press.
         while Instant::now() < end && any_key_pressed(connection)? {
             thread::sleep(RETRY_INTERVAL);
         }
@@ -241,7 +244,8 @@ impl Reader {
             return Some(Captured::Released);
         }
         let keysym = self.keymap.keysym(keycode, state)?;
-        // The other X server repeats held keys itself. The keysyms already include the effect of locks.
+        // The other X server repeats held keys itself. The keysyms already include the effect of
+        // locks.
         if repeated || is_lock(keysym) {
             return None;
         }
@@ -276,9 +280,9 @@ fn retry(
     }
 }
 
-/// Suppresses the release events of auto-repeat (The X Keyboard Extension, section 4.1.2). A client of the extension
-/// receives mapping changes only as its events, so these are selected. Without the extension held keys repeat, which is
-/// harmless.
+/// Suppresses the release events of auto-repeat (The X Keyboard Extension, section 4.1.2). A client
+/// of the extension receives mapping changes only as its events, so these are selected. Without the
+/// extension held keys repeat, which is harmless.
 fn use_xkb(connection: &RustConnection) -> Result<(), ReplyError> {
     let used = connection.xkb_use_extension(1, 0).map_err(ReplyError::from);
     let Ok(used) = used.and_then(|cookie| cookie.reply()) else { return Ok(()) };

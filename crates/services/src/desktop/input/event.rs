@@ -1,5 +1,5 @@
-//! Events and their encoding. A message to the service is a version byte and events of eight bytes each; a message to
-//! the client is the number of processed events.
+//! Events and their encoding. A message to the service is a version byte and events of eight bytes
+//! each; a message to the client is the number of processed events.
 
 use thiserror::Error;
 

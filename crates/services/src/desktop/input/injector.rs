@@ -17,8 +17,9 @@ pub(crate) enum InjectError {
 
 /// Injects events into a screen. Dropping the injector releases all pressed keys and buttons.
 ///
-/// Keys are identified by their keysym, not by their position, because the two keyboards may have different layouts. An
-/// implementation for the kernel's input devices (uinput) would need a table from keysyms to key codes.
+/// Keys are identified by their keysym, not by their position, because the two keyboards may have
+/// different layouts. An implementation for the kernel's input devices (uinput) would need a table
+/// from keysyms to key codes.
 pub(crate) trait Injector {
     /// Injects one event. After [`InjectError::Refused`] further events can be injected.
     fn inject(&mut self, event: Event) -> Result<(), InjectError>;

@@ -1,7 +1,8 @@
 //! The mapping of a keyboard from keys and modifiers to keysyms.
 //!
-//! Each key has a row of keysyms (X Window System Protocol, chapter "Keyboards"). Servers with the XKB extension fill
-//! its columns in this order: first group, second group, and then both again for AltGr.
+//! Each key has a row of keysyms (X Window System Protocol, chapter "Keyboards"). Servers with the
+//! XKB extension fill its columns in this order: first group, second group, and then both again for
+//! AltGr.
 
 use super::keysym::{LEVEL_3, NONE, NUM_LOCK, canonical, capital, is_keypad, is_pair};
 
@@ -35,8 +36,8 @@ pub(crate) struct KeyPosition {
 }
 
 impl Keymap {
-    /// `keysyms` has `columns` for each key from `first` on. `modifiers` has the same number of keys for each of the
-    /// eight modifiers; 0 is no key.
+    /// `keysyms` has `columns` for each key from `first` on. `modifiers` has the same number of
+    /// keys for each of the eight modifiers; 0 is no key.
     pub(crate) fn new(first: u8, columns: u8, keysyms: Vec<u32>, modifiers: &[u8]) -> Self {
         let mut keymap = Self { first, columns: columns.into(), keysyms, ..Self::default() };
         let each = modifiers.len() / MODIFIERS;
@@ -62,7 +63,8 @@ impl Keymap {
         self.keysym(keycode, 0)
     }
 
-    /// The keys that have `keysym` with `state`, whose Shift and AltGr are ignored: each position states them.
+    /// The keys that have `keysym` with `state`, whose Shift and AltGr are ignored: each position
+    /// states them.
     pub(crate) fn positions(&self, keysym: u32, state: u16) -> Vec<KeyPosition> {
         let keysym = canonical(keysym);
         let mut positions = Vec::new();

@@ -68,7 +68,8 @@ const SHIFT_LOCK: u32 = 0xffe6;
 const SCROLL_LOCK: u32 = 0xff14;
 const MODE_SWITCH: u32 = 0xff7e;
 
-/// Parses a keysym: a name such as `Escape` or `F5` in any case, one character, `U+20AC`, or a number such as `0xff1b`.
+/// Parses a keysym: a name such as `Escape` or `F5` in any case, one character, `U+20AC`, or a
+/// number such as `0xff1b`.
 pub fn parse(name: &str) -> Option<u32> {
     let mut characters = name.chars();
     if let (Some(character), None) = (characters.next(), characters.next()) {
@@ -91,7 +92,8 @@ pub fn parse(name: &str) -> Option<u32> {
     (1..=FUNCTION_KEYS).contains(&number).then(|| F1 + number - 1)
 }
 
-/// The keysym of a character. Of the control characters, only newline, carriage return and tab have one.
+/// The keysym of a character. Of the control characters, only newline, carriage return and tab have
+/// one.
 pub fn of_char(character: char) -> Option<u32> {
     match character {
         '\n' | '\r' => Some(0xff0d),

@@ -1,5 +1,6 @@
-//! The client's queue of events. While the service keeps up, the queue is empty and every event is sent as it was
-//! captured. When the service is behind, adjacent motions in the queue are merged. Keys and buttons are never merged.
+//! The client's queue of events. While the service keeps up, the queue is empty and every event is
+//! sent as it was captured. When the service is behind, adjacent motions in the queue are merged.
+//! Keys and buttons are never merged.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! A rate limiter for events, with a sustained rate and a burst (the generic cell rate algorithm, ITU-T I.371).
+//! A rate limiter for events, with a sustained rate and a burst (the generic cell rate algorithm,
+//! ITU-T I.371).
 
 use std::time::{Duration, Instant};
 

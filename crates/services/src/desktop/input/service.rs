@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use levada_core::Params;
 use levada_service::stdio::{FAILURE_EXIT, Message, MessageReader, StdioError};
 use levada_service::{
-    DefinitionError, PreparedRun, Refused, Service, ServiceError, ServiceType, check_none, exit,
+    DefinitionError, Over, Prepared, Refused, Service, ServiceError, ServiceType, check_none, exit,
     fail,
 };
 use levada_session::{ReceiveHalf, SendHalf, Stream};
@@ -30,8 +30,8 @@ use injector_thread::{Batch, Batches, InjectorThread, Progress, ProgressReceiver
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// The client receives a report after this many processed events.
 const REPORT_INTERVAL: u64 = 32;
-/// Without a message for this time, all keys and buttons are released. Otherwise a key would repeat until the
-/// connection detects that its peer is lost.
+/// Without a message for this time, all keys and buttons are released. Otherwise a key would repeat
+/// until the connection detects that its peer is lost.
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The type `input`.
@@ -62,7 +62,8 @@ async fn serve(screen: Screen, limits: Limits, stream: Stream) -> Result<(), Ser
     }
 }
 
-/// Runs the session to its end. Dropping the future ends the thread, which releases all keys and buttons.
+/// Runs the session to its end. Dropping the future ends the thread, which releases all keys and
+/// buttons.
 async fn run(thread: InjectorThread, limits: Limits, stream: Stream) -> Result<(), ServiceError> {
     let (mut send, mut receive) = stream.split();
     let (batches, mut progress) = thread.split();
@@ -76,8 +77,9 @@ async fn run(thread: InjectorThread, limits: Limits, stream: Stream) -> Result<(
     Err(ServiceError::Failed(text))
 }
 
-/// Passes the client's events to the thread, and returns the error that ends the session. After the end of the input it
-/// drops `batches`, which ends the thread, and remains pending: [`send_progress`] then ends the session.
+/// Passes the client's events to the thread, and returns the error that ends the session. After the
+/// end of the input it drops `batches`, which ends the thread, and remains pending:
+/// [`send_progress`] then ends the session.
 async fn receive_events(
     receive: &mut ReceiveHalf,
     batches: Batches,
@@ -115,14 +117,15 @@ async fn receive_events(
     pending().await
 }
 
-/// Reports the progress of the thread to the client until the thread has ended. Returns the reason if it lost the
-/// screen. Fails if the stream is lost, also while the screen accepts no events.
+/// Reports the progress of the thread to the client until the thread has ended. Returns the reason
+/// if it lost the screen. Fails if the stream is lost, also while the screen accepts no events.
 async fn send_progress(
     send: &mut SendHalf,
     progress: &mut ProgressReceiver,
 ) -> Result<Option<String>, ServiceError> {
     let mut reported: u64 = 0;
-    // While the thread waits for the screen, `receive_events` does not read, and would not detect a lost stream.
+    // While the thread waits for the screen, `receive_events` does not read, and would not detect a
+    // lost stream.
     let mut closed = send.closed();
     loop {
         let ended = select! {
@@ -148,11 +151,11 @@ impl Service for Input {
         "input"
     }
 
-    fn prepare(&self, params: &Params) -> Result<PreparedRun, Refused> {
+    fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {
         check_none(params)?;
         let screen = self.screen.clone();
         let limits = self.limits;
-        Ok(PreparedRun::new(move |_, stream| serve(screen, limits, stream)))
+        Ok(Prepared::stream(move |_, stream| serve(screen, limits, stream)))
     }
 }
 

@@ -1,4 +1,5 @@
-//! X servers: connects to one, reads its keyboard mapping, and injects events with the extension XTEST.
+//! X servers: connects to one, reads its keyboard mapping, and injects events with the extension
+//! XTEST.
 
 mod fake;
 mod keyboard;
@@ -166,7 +167,8 @@ impl Injector for X11 {
     }
 
     fn finish(&mut self) -> Result<(), InjectError> {
-        // The server processes requests in order: a reply means that it has processed all earlier ones.
+        // The server processes requests in order: a reply means that it has processed all earlier
+        // ones.
         let reply = self.connection.get_input_focus().map_err(ReplyError::from);
         reply.and_then(|cookie| cookie.reply()).map(drop).map_err(lost)
     }

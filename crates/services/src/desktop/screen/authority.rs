@@ -1,5 +1,6 @@
-//! Authority files of X servers. An entry has a family, an address, a display number, the name of a method, and a
-//! secret (Xsecurity(7)). Numbers are big-endian, and each text is preceded by its length.
+//! Authority files of X servers. An entry has a family, an address, a display number, the name of a
+//! method, and a secret (Xsecurity(7)). Numbers are big-endian, and each text is preceded by its
+//! length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,8 +39,8 @@ pub fn wildcard_authority(secret: &[u8; COOKIE]) -> Zeroizing<Vec<u8>> {
     bytes
 }
 
-/// The first secret that matches `number`. The address is ignored: it is a host name of this machine, which may be
-/// outdated.
+/// The first secret that matches `number`. The address is ignored: it is a host name of this
+/// machine, which may be outdated.
 fn find(mut bytes: &[u8], number: u16) -> Option<&[u8]> {
     let number = number.to_string();
     loop {

@@ -42,7 +42,8 @@ pub enum ShowError {
 }
 
 impl ShowError {
-    /// The exit code of the command line: 1 no, 2 usage, 120 local, 121 denied, 122 unreachable, 123 protocol.
+    /// The exit code of the command line: 1 no, 2 usage, 120 local, 121 denied, 122 unreachable,
+    /// 123 protocol.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Client(error) => error.exit_code(),

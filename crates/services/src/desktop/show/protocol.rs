@@ -1,5 +1,5 @@
-//! The protocol between a supervisor and its clients: JSON objects, one per line, over a Unix socket that
-//! only this user can access.
+//! The protocol between a supervisor and its clients: JSON objects, one per line, over a Unix
+//! socket that only this user can access.
 
 use std::fmt;
 use std::io;
@@ -152,8 +152,8 @@ impl ControlConnection {
         timeout(TIMEOUT, self.stream.get_mut().write_all(&line)).await?
     }
 
-    /// Receives the next message; `None` once the other side has closed. Cancel-safe: a line that was
-    /// received partially is kept.
+    /// Receives the next message; `None` once the other side has closed. Cancel-safe: a line that
+    /// was received partially is kept.
     ///
     /// # Errors
     /// An error of the socket, or [`io::ErrorKind::InvalidData`] for an invalid message.

@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use levada_home::{Home, write_private};
 use levada_core::check_name;
+use levada_home::{Home, write_private};
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -105,7 +105,8 @@ impl Registry {
     /// As [`Self::find`], for a program whose background process answers.
     ///
     /// # Errors
-    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Killed`] if its supervisor does not answer.
+    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Killed`] if its supervisor
+    /// does not answer.
     pub async fn alive(&self, name: &str) -> Result<Entry, ShowError> {
         let entry = self.find(name)?;
         match entry.is_alive().await {
@@ -117,7 +118,8 @@ impl Registry {
     /// Ends the program called `name`, and waits for its end.
     ///
     /// # Errors
-    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Local`] if the program does not end in time.
+    /// [`ShowError::Unknown`] if there is no such entry, [`ShowError::Local`] if the program does
+    /// not end in time.
     pub async fn stop(&self, name: &str) -> Result<(), ShowError> {
         let entry = self.find(name)?;
         if !entry.is_alive().await {

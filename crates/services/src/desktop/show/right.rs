@@ -30,7 +30,8 @@ impl Right {
     /// A capability for one session; requests one unless this is a capability already.
     ///
     /// # Errors
-    /// [`ShowError::Client`] if the node refuses or cannot be reached, or if the service is of another type.
+    /// [`ShowError::Client`] if the node refuses or cannot be reached, or if the service is of
+    /// another type.
     pub(super) async fn capability(&self, client: &Client) -> Result<Capability, ShowError> {
         let (node, service) = match self {
             Self::Request { node, service } => (node, service),

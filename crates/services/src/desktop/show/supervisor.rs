@@ -1,5 +1,5 @@
-//! The background process of one program. It owns the virtual screen, the program, and the connection to
-//! the node that shows it, and serves requests on a Unix socket.
+//! The background process of one program. It owns the virtual screen, the program, and the
+//! connection to the node that shows it, and serves requests on a Unix socket.
 
 mod output;
 mod prepare;
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use levada_home::Home;
 use levada_client::{Client, ClientError, Running};
+use levada_home::Home;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
@@ -42,12 +42,12 @@ const KILLED: u8 = 137;
 /// The name of the socket in its folder.
 const SOCKET: &str = "supervisor";
 
-/// Runs the program of `spec` until it ends, or until `stop` resolves to the exit code for that case. `starter` is the
-/// connection to the command that started this process; it gets every state, and so do the clients that find this
-/// process in the registry of `home`.
+/// Runs the program of `spec` until it ends, or until `stop` resolves to the exit code for that
+/// case. `starter` is the connection to the command that started this process; it gets every state,
+/// and so do the clients that find this process in the registry of `home`.
 ///
-/// Needs a process of its own: the program's output goes to standard output and error, which are redirected to
-/// `/dev/null` once the starter has disconnected.
+/// Needs a process of its own: the program's output goes to standard output and error, which are
+/// redirected to `/dev/null` once the starter has disconnected.
 pub async fn supervise(
     home: &Home,
     spec: &ProgramSpec,
@@ -173,7 +173,8 @@ impl Supervisor<'_> {
                 Some(PendingRequest { request, done }) = requests.recv() => {
                     match request {
                         Request::Show { right } => {
-                            // The client must not take an earlier state for the result of this request.
+                            // The client must not take an earlier state for the result of this
+                            // request.
                             self.states.send_replace(State::Starting);
                             showing = self.show(right, None);
                         }
@@ -220,7 +221,8 @@ impl Supervisor<'_> {
         Some(Box::pin(async move { tunnel.run(running).await }))
     }
 
-    /// Hides the program. A refusal before it was first shown is an error, because the command waits for it.
+    /// Hides the program. A refusal before it was first shown is an error, because the command
+    /// waits for it.
     fn handle_ending(&self, ending: Ending) -> Result<(), ShowError> {
         let (why, code) = match ending {
             Ending::Refused(error) if !self.was_shown.get() => return Err(error),

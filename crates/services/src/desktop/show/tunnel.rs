@@ -1,5 +1,5 @@
-//! The tunnel from the local xpra to the node's: one session per connection, started again when it is
-//! lost.
+//! The tunnel from the local xpra to the node's: one session per connection, started again when it
+//! is lost.
 
 use std::cell::Cell;
 use std::future::pending;
@@ -51,8 +51,8 @@ pub(super) enum Ending {
 }
 
 impl Tunnel<'_> {
-    /// Shows the program, and reconnects until the session is closed or refused. `running` is the first
-    /// session, if it has been started already.
+    /// Shows the program, and reconnects until the session is closed or refused. `running` is the
+    /// first session, if it has been started already.
     pub(super) async fn run(&self, mut running: Option<Running>) -> Ending {
         let mut backoff = Backoff::default();
         loop {
@@ -74,8 +74,8 @@ impl Tunnel<'_> {
         }
     }
 
-    /// Whether a retry is useless. Before the program was first shown, every failure is final, because
-    /// the command waits for the result.
+    /// Whether a retry is useless. Before the program was first shown, every failure is final,
+    /// because the command waits for the result.
     fn is_final(&self, error: &ShowError) -> bool {
         !self.was_shown.get() || error.is_refusal()
     }
@@ -92,8 +92,8 @@ impl Tunnel<'_> {
         ended
     }
 
-    /// Requests and starts a new session. A new request each time checks the right again, and leaves no
-    /// unused capability behind.
+    /// Requests and starts a new session. A new request each time checks the right again, and
+    /// leaves no unused capability behind.
     async fn connect(&self) -> Result<Running, ShowError> {
         // A stalled connection may still be open, and would be tried first.
         self.client.close();
@@ -170,9 +170,9 @@ pub(super) async fn start(client: &Client, capability: &Capability) -> Result<Ru
     Ok(client.connect_as(capability, Class::Interactive).await?)
 }
 
-/// Copies from the local xpra to the node. Returns after xpra has closed and no exit code arrived in time:
-/// xpra closes when it has received nothing for too long. Also returns when sending has stalled, because
-/// data that waits to be sent hides that xpra has closed.
+/// Copies from the local xpra to the node. Returns after xpra has closed and no exit code arrived
+/// in time: xpra closes when it has received nothing for too long. Also returns when sending has
+/// stalled, because data that waits to be sent hides that xpra has closed.
 async fn send_all(
     send: &mut SendHalf,
     mut from: OwnedReadHalf,

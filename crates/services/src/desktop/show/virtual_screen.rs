@@ -1,5 +1,5 @@
-//! A virtual screen for one program: an X server without a display (Xvfb), and an xpra server that forwards
-//! its windows.
+//! A virtual screen for one program: an X server without a display (Xvfb), and an xpra server that
+//! forwards its windows.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -30,8 +30,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_NUMBER: u64 = 16;
 /// The maximum size of windows, in pixels and bits.
 const SIZE: &str = "3840x2160x24+32";
-/// Variables of the screen that this command was started on. They are removed, because a program that uses
-/// them would open its windows there.
+/// Variables of the screen that this command was started on. They are removed, because a program
+/// that uses them would open its windows there.
 const REMOVED_VARIABLES: [&str; 5] = [
     "WAYLAND_DISPLAY",
     "DBUS_SESSION_BUS_ADDRESS",

@@ -1,5 +1,5 @@
-//! A control group (cgroups(7), version 2) for one run: a process cannot leave it by `setsid` or by a double fork, and one
-//! write kills all its processes, including those that are being forked.
+//! A control group (cgroups(7), version 2) for one run: a process cannot leave it by `setsid` or by
+//! a double fork, and one write kills all its processes, including those that are being forked.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,7 +16,8 @@ const PROCESSES: &str = "cgroup.procs";
 const PREFIX: &str = "levada-";
 /// Kills all processes of a group; since Linux 5.14.
 const KILL: &str = "cgroup.kill";
-/// A killed process stays in the group until it has exited: the interval and the number of attempts to remove the group.
+/// A killed process stays in the group until it has exited: the interval and the number of attempts
+/// to remove the group.
 const REMOVE_INTERVAL: Duration = Duration::from_millis(10);
 const REMOVE_ATTEMPTS: usize = 500;
 
@@ -25,14 +26,15 @@ const REMOVE_ATTEMPTS: usize = 500;
 pub(super) struct ControlGroup(PathBuf);
 
 impl ControlGroup {
-    /// Creates a group below that of this process, and moves this process there. `None` if that is not possible: there
-    /// is no version 2, or this user lacks the permission.
+    /// Creates a group below that of this process, and moves this process there. `None` if that is
+    /// not possible: there is no version 2, or this user lacks the permission.
     pub(super) fn enter() -> Option<Self> {
         let parent = own_group()?;
         remove_empty(&parent);
         let group = Self(parent.join(format!("{PREFIX}{}", std::process::id())));
         if let Err(error) = fs::create_dir(&group.0) {
-            // A stale group: of an earlier process with this id, which was killed together with its node.
+            // A stale group: of an earlier process with this id, which was killed together with its
+            // node.
             let stale = error.kind() == io::ErrorKind::AlreadyExists;
             if !stale || group.kill().is_err() {
                 return None;
@@ -55,7 +57,8 @@ impl ControlGroup {
         &self.0
     }
 
-    /// Moves this process, the last one of the group, back to the parent group, and removes the group.
+    /// Moves this process, the last one of the group, back to the parent group, and removes the
+    /// group.
     pub(super) fn leave(&self) {
         if let Some(parent) = self.0.parent() {
             let _ = move_to(parent);
@@ -80,8 +83,8 @@ impl ControlGroup {
     }
 }
 
-/// Removes the groups of supervisors that have exited: a node that stops does not wait until it can remove them. A group
-/// with processes cannot be removed.
+/// Removes the groups of supervisors that have exited: a node that stops does not wait until it can
+/// remove them. A group with processes cannot be removed.
 fn remove_empty(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -103,8 +106,9 @@ fn own_group() -> Option<PathBuf> {
     find(&groups, &mounts)
 }
 
-/// The path in `0::PATH` of `groups` (cgroups(7)), below the mount point of version 2 (proc_pid_mountinfo(5)). Version 1
-/// may be mounted, too, and the mount may show only a part of the hierarchy.
+/// The path in `0::PATH` of `groups` (cgroups(7)), below the mount point of version 2
+/// (proc_pid_mountinfo(5)). Version 1 may be mounted, too, and the mount may show only a part of
+/// the hierarchy.
 fn find(groups: &[u8], mounts: &[u8]) -> Option<PathBuf> {
     let path = lines(groups).find_map(|line| line.strip_prefix(b"0::"))?;
     let path = Path::new(OsStr::from_bytes(path));

@@ -1,5 +1,6 @@
-//! The descendants of this process, which is a child subreaper (PR_SET_CHILD_SUBREAPER(2const)): a process whose parent has
-//! exited becomes its child, so that none escapes by a double fork or by `setsid`.
+//! The descendants of this process, which is a child subreaper (PR_SET_CHILD_SUBREAPER(2const)): a
+//! process whose parent has exited becomes its child, so that none escapes by a double fork or by
+//! `setsid`.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -11,12 +12,13 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-/// The directory buffer, in bytes: room for one entry with the longest name, and so for few entries of `/proc`. A short
-/// time between reading an entry and the kill matters for processes that fork and exit continuously.
+/// The directory buffer, in bytes: room for one entry with the longest name, and so for few entries
+/// of `/proc`. A short time between reading an entry and the kill matters for processes that fork
+/// and exit continuously.
 const ENTRIES: usize = 288;
 
-/// Reaps the children that have ended: calls `ended` with the id of each and its exit code, or 128 and the number of the
-/// signal. Returns whether children are left.
+/// Reaps the children that have ended: calls `ended` with the id of each and its exit code, or 128
+/// and the number of the signal. Returns whether children are left.
 pub(super) fn reap(mut ended: impl FnMut(Pid, u8)) -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -33,8 +35,8 @@ pub(super) fn reap(mut ended: impl FnMut(Pid, u8)) -> bool {
     }
 }
 
-/// Kills this process's children. Their children then become children of this process: repeated until [`reap`] finds none,
-/// it kills all descendants.
+/// Kills this process's children. Their children then become children of this process: repeated
+/// until [`reap`] finds none, it kills all descendants.
 pub(super) fn kill_children() {
     let own = own();
     each(|process| {
@@ -90,7 +92,8 @@ fn each(mut visit: impl FnMut(Process)) {
 struct Process {
     id: i32,
     parent: i32,
-    /// The start time in clock ticks since boot: distinguishes it from a later process with the same id.
+    /// The start time in clock ticks since boot: distinguishes it from a later process with the
+    /// same id.
     start: u64,
 }
 
@@ -100,7 +103,8 @@ impl Process {
     }
 
     fn parse(id: i32, stat: &[u8]) -> Option<Self> {
-        // The second field is the program's name in parentheses, which may contain parentheses and any bytes.
+        // The second field is the program's name in parentheses, which may contain parentheses and
+        // any bytes.
         let end = stat.iter().rposition(|byte| *byte == b')')?;
         let mut fields = str::from_utf8(&stat[end + 1..]).ok()?.split_ascii_whitespace().skip(1);
         let parent = fields.next()?.parse().ok()?;

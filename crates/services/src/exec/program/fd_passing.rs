@@ -40,8 +40,8 @@ fn send_now(stream: &UnixStream, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::
     Ok(sendmsg(stream, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)?)
 }
 
-/// Fills `bytes`, and returns the files that came with them. `None` if the other side closed the socket before the first
-/// byte.
+/// Fills `bytes`, and returns the files that came with them. `None` if the other side closed the
+/// socket before the first byte.
 pub(super) async fn receive(
     stream: &UnixStream,
     bytes: &mut [u8],

@@ -17,11 +17,12 @@ use super::start::{Containment, Ends, Spare, Supervisor, start};
 
 /// How long a supervisor may take to start its program.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long this side waits for a supervisor to end the remaining processes. The supervisor continues after that.
+/// How long this side waits for a supervisor to end the remaining processes. The supervisor
+/// continues after that.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A program and its descendants. Dropping it ends them: SIGHUP at once and SIGKILL after 200 ms, or SIGKILL at once if
-/// the program itself has ended.
+/// A program and its descendants. Dropping it ends them: SIGHUP at once and SIGKILL after 200 ms,
+/// or SIGKILL at once if the program itself has ended.
 pub struct Group {
     /// The program's standard input, if it is a pipe.
     pub(crate) input: Option<pipe::Sender>,
@@ -53,8 +54,8 @@ impl Group {
         Self::start_by(launch, Containment::from_environment()).await
     }
 
-    /// As [`Self::start`] with the spare supervisor, if there is one, and starts the next spare: the program does not wait
-    /// for the start of its supervisor.
+    /// As [`Self::start`] with the spare supervisor, if there is one, and starts the next spare:
+    /// the program does not wait for the start of its supervisor.
     pub(crate) async fn start_with_spare(launch: &Launch) -> io::Result<Self> {
         let containment = Containment::from_environment();
         let group = match Spare::take() {
@@ -81,7 +82,8 @@ impl Group {
         self.folder = Some(folder);
     }
 
-    /// Waits until the program has ended, and returns its exit code, or 128 and the number of the signal.
+    /// Waits until the program has ended, and returns its exit code, or 128 and the number of the
+    /// signal.
     ///
     /// # Errors
     /// The operating system's; [`io::ErrorKind::BrokenPipe`] if the supervisor was killed.
@@ -98,8 +100,8 @@ impl Group {
         }
     }
 
-    /// Ends all processes, and waits until none is left, for at most 10 s: a process in uninterruptible sleep, for example
-    /// on a broken disk, cannot be killed.
+    /// Ends all processes, and waits until none is left, for at most 10 s: a process in
+    /// uninterruptible sleep, for example on a broken disk, cannot be killed.
     pub async fn end(mut self) {
         let _ = timeout(END_TIMEOUT, self.take().gone()).await;
     }
@@ -153,7 +155,8 @@ impl Drop for Group {
 /// What is kept until no process is left.
 struct Ending {
     exit: Exit,
-    /// Kept open: a program that writes a last line to a closed pipe dies by SIGPIPE before it has cleaned up.
+    /// Kept open: a program that writes a last line to a closed pipe dies by SIGPIPE before it has
+    /// cleaned up.
     _open: (Option<Output>, Option<Output>, Option<pipe::Sender>),
     _folder: Option<TempDir>,
 }

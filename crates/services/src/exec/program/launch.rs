@@ -12,7 +12,8 @@ use std::process::Command;
 use super::find;
 use levada_service::stdio::Window;
 
-/// The longest encoded form, in bytes. The kernel's own limit for arguments and environment is lower (execve(2)).
+/// The longest encoded form, in bytes. The kernel's own limit for arguments and environment is
+/// lower (execve(2)).
 pub(super) const MAX_ENCODED: usize = 8 * 1024 * 1024;
 
 /// A program, its arguments, its complete environment, its directory and its standard files.

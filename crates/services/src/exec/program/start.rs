@@ -120,7 +120,8 @@ impl Drop for ReapedChild {
 }
 
 impl Supervisor {
-    /// Closes the socket, waits until the supervisor has ended, and removes the control group with its processes.
+    /// Closes the socket, waits until the supervisor has ended, and removes the control group with
+    /// its processes.
     pub(super) async fn ended(self) {
         drop(self.control);
         self.child.ended().await;
@@ -210,7 +211,8 @@ fn pipes(launch: &Launch) -> io::Result<(Vec<OwnedFd>, Ends)> {
 }
 
 impl Ends {
-    /// The ends of a terminal. Its master is not a pipe, but tokio reads and writes it in the same way.
+    /// The ends of a terminal. Its master is not a pipe, but tokio reads and writes it in the same
+    /// way.
     fn of_terminal(master: OwnedFd) -> io::Result<Self> {
         fcntl_setfl(&master, fcntl_getfl(&master)? | OFlags::NONBLOCK)?;
         let read = pipe::Receiver::from_file_unchecked(master.try_clone()?.into())?;

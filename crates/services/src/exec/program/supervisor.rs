@@ -1,8 +1,9 @@
-//! The supervisor: a process between this one and a program, one for each run. It is the parent of the program and of its
-//! orphans. It kills all of them when this process shuts down or closes the socket between them, also by `kill -9`.
+//! The supervisor: a process between this one and a program, one for each run. It is the parent of
+//! the program and of its orphans. It kills all of them when this process shuts down or closes the
+//! socket between them, also by `kill -9`.
 //!
-//! It is the same executable, started again with [`ARGUMENT`]: code between fork and exec would need `unsafe`. It receives
-//! the launch and the program's standard files over the socket.
+//! It is the same executable, started again with [`ARGUMENT`]: code between fork and exec would
+//! need `unsafe`. It receives the launch and the program's standard files over the socket.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -31,7 +32,8 @@ pub const ARGUMENT: &str = "__supervise";
 /// The second argument: whether it creates a control group.
 pub const WITH_CGROUP: &str = "cgroup";
 pub(super) const WITHOUT_CGROUP: &str = "tree";
-/// The first field of its answer: the program runs, or the `errno` of the failed start, or an error without one.
+/// The first field of its answer: the program runs, or the `errno` of the failed start, or an error
+/// without one.
 pub(super) const STARTED: i32 = 0;
 pub(super) const UNKNOWN: i32 = -1;
 /// The byte after the exit code: no process is left.
@@ -45,7 +47,8 @@ const KILL_ROUNDS: u32 = 100;
 /// The exit code of a supervisor that fails.
 const FAILED: u8 = 120;
 
-/// Runs as the supervisor of one program, with the socket as standard input. `with_cgroup` is the second argument.
+/// Runs as the supervisor of one program, with the socket as standard input. `with_cgroup` is the
+/// second argument.
 pub fn supervise(with_cgroup: bool) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime.and_then(|runtime| runtime.block_on(serve(with_cgroup))) {
@@ -55,12 +58,14 @@ pub fn supervise(with_cgroup: bool) -> ExitCode {
 }
 
 async fn serve(with_cgroup: bool) -> io::Result<()> {
-    // A new session: programs must not have access to the terminal of the process that started the node.
+    // A new session: programs must not have access to the terminal of the process that started the
+    // node.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let mut control = take_control()?;
     let mut wakeups = Wakeups::new()?;
-    // The supervisor stays in the group: moving it out takes milliseconds, for which the client would wait.
+    // The supervisor stays in the group: moving it out takes milliseconds, for which the client
+    // would wait.
     let cgroup = if with_cgroup { ControlGroup::enter() } else { None };
     let received = receive_launch(&control).await;
     let Ok(Some((launch, files))) = received else {
@@ -91,7 +96,8 @@ fn take_control() -> io::Result<UnixStream> {
     UnixStream::from_std(control)
 }
 
-/// The launch and its standard files; `None` if the other side closed the socket without sending one.
+/// The launch and its standard files; `None` if the other side closed the socket without sending
+/// one.
 async fn receive_launch(control: &UnixStream) -> io::Result<Option<(Launch, Vec<OwnedFd>)>> {
     let mut length = [0; 4];
     let Some(files) = fd_passing::receive(control, &mut length).await? else { return Ok(None) };
@@ -106,8 +112,9 @@ async fn receive_launch(control: &UnixStream) -> io::Result<Option<(Launch, Vec<
     Ok(Some((Launch::decode(&bytes)?, files)))
 }
 
-/// Sends the result of the start: four bytes of [`STARTED`], an `errno` or [`UNKNOWN`], four bytes with the length of the
-/// control group's path, and the path. The master of a terminal comes with the first byte.
+/// Sends the result of the start: four bytes of [`STARTED`], an `errno` or [`UNKNOWN`], four bytes
+/// with the length of the control group's path, and the path. The master of a terminal comes with
+/// the first byte.
 async fn send_answer(
     control: &mut UnixStream,
     code: i32,
@@ -122,7 +129,8 @@ async fn send_answer(
     fd_passing::send(control, &message, &files).await
 }
 
-/// Starts the program in a new process group: returns its id, and the master of its terminal if it has one.
+/// Starts the program in a new process group: returns its id, and the master of its terminal if it
+/// has one.
 fn start(launch: &Launch, files: Vec<OwnedFd>) -> io::Result<(Pid, Option<OwnedFd>)> {
     let mut command = launch.command();
     let (child, master) = match launch.terminal {
@@ -201,7 +209,8 @@ struct Run {
 }
 
 impl Run {
-    /// Reaps children, reports the exit code of the program, and forwards signals, until the run is to end.
+    /// Reaps children, reports the exit code of the program, and forwards signals, until the run is
+    /// to end.
     async fn watch(&mut self, wakeups: &mut Wakeups) {
         let mut signals = [0; 16];
         loop {
@@ -217,7 +226,8 @@ impl Run {
         }
     }
 
-    /// Ends the remaining processes: with SIGHUP and [`GRACE`] first if the program itself still runs.
+    /// Ends the remaining processes: with SIGHUP and [`GRACE`] first if the program itself still
+    /// runs.
     async fn end(&mut self, wakeups: &mut Wakeups) {
         if self.reap().await && self.program.is_some() {
             // A stopped process handles SIGHUP only after SIGCONT.
@@ -237,8 +247,8 @@ impl Run {
             if rounds > KILL_ROUNDS
                 && let Some(group) = &self.cgroup
             {
-                // For processes that it may not signal, such as those of another user. It kills the supervisor, too, which
-                // the other side detects.
+                // For processes that it may not signal, such as those of another user. It kills the
+                // supervisor, too, which the other side detects.
                 let _ = group.kill();
             }
         }
@@ -248,7 +258,8 @@ impl Run {
         }
     }
 
-    /// Reaps children, and reports the program's exit code at once. Returns whether any process is left.
+    /// Reaps children, and reports the program's exit code at once. Returns whether any process is
+    /// left.
     async fn reap(&mut self) -> bool {
         let Self { program, code, .. } = self;
         let reported = code.is_some();

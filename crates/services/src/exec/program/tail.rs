@@ -11,7 +11,8 @@ const KEPT: usize = 8 * 1024;
 /// The longest line that is returned, in bytes.
 const MAX_LINE: usize = 300;
 
-/// Reads an output to its end and keeps its last 8 KiB: the program never waits for a reader, and cannot fill a disk.
+/// Reads an output to its end and keeps its last 8 KiB: the program never waits for a reader, and
+/// cannot fill a disk.
 #[derive(Clone, Default)]
 pub struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
@@ -35,7 +36,8 @@ impl Tail {
         kept.drain(..surplus);
     }
 
-    /// The last line that is not blank, without characters that are not printable; empty if there is none.
+    /// The last line that is not blank, without characters that are not printable; empty if there
+    /// is none.
     pub fn last_line(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = kept.iter().copied().collect();

@@ -23,7 +23,8 @@ fn as_supervisor() {
     std::process::exit(0);
 }
 
-/// Commands of shells that let a process outlive them. `STAY` writes its process id to a file and does not exit.
+/// Commands of shells that let a process outlive them. `STAY` writes its process id to a file and
+/// does not exit.
 const DETACHING: [&str; 6] = [
     "setsid STAY &",
     "(STAY &)",
@@ -106,7 +107,8 @@ async fn a_detached_process_does_not_outlive_a_dropped_run() {
     }
 }
 
-/// Each process forks the next one in a new session, and exits: a list of processes is out of date when it is read.
+/// Each process forks the next one in a new session, and exits: a list of processes is out of date
+/// when it is read.
 #[tokio::test]
 async fn a_chain_of_processes_that_fork_and_exit_ends() {
     let text = "export LINK='echo $$ > FILE; (setsid sh -c \"$LINK\" &) ; exit'; sh -c \"$LINK\"; exec sleep 1000";

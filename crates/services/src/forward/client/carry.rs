@@ -1,4 +1,5 @@
-//! One connection: from a listener on this side to the node, or from the node to an address on this side.
+//! One connection: from a listener on this side to the node, or from the node to an address on this
+//! side.
 
 use std::time::Duration;
 
@@ -31,8 +32,8 @@ pub async fn to(opener: Opener, target: Address, socket: Socket, peer: String, r
             Err(error) => return report.note(&format!("{peer}: {}", describe(&error))),
         }
     } else {
-        // As many streams wait for a slot as the node permits. It may refuse this one, and bytes that were already sent would
-        // be lost.
+        // As many streams wait for a slot as the node permits. It may refuse this one, and bytes
+        // that were already sent would be lost.
         match connect(&opener, &target).await {
             Ok(Ok(stream)) => carry(socket, stream, false).await,
             Ok(Err(failure)) => Err(CarryError::Refused(failure)),
@@ -51,8 +52,8 @@ pub async fn one(opener: Opener, target: Address, socket: Socket) -> Result<(), 
     }
 }
 
-/// Opens a stream and waits until the node has connected to `target`; the inner error is the node's. Retries for [`WAIT`] if
-/// the node has no free slot.
+/// Opens a stream and waits until the node has connected to `target`; the inner error is the
+/// node's. Retries for [`WAIT`] if the node has no free slot.
 async fn connect(opener: &Opener, target: &Address) -> Result<Result<Stream, Failure>, OpenError> {
     let end = Instant::now() + WAIT;
     loop {

@@ -59,7 +59,8 @@ impl Listeners {
         Ok(listeners)
     }
 
-    /// The next connection, and the address of its peer. Never returns if no socket accepts connections.
+    /// The next connection, and the address of its peer. Never returns if no socket accepts
+    /// connections.
     pub async fn accept(&mut self) -> (Socket, String) {
         match self.accepted.recv().await {
             Some(accepted) => accepted,

@@ -1,4 +1,5 @@
-//! The plan of a forward: from the arguments of the command line, and within the limits of a capability.
+//! The plan of a forward: from the arguments of the command line, and within the limits of a
+//! capability.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -73,7 +74,8 @@ impl Plan {
     /// The plan for a session with these parameters.
     ///
     /// # Errors
-    /// [`ForwardError`] 2 if an argument is missing or superfluous, 121 if the capability is for something else.
+    /// [`ForwardError`] 2 if an argument is missing or superfluous, 121 if the capability is for
+    /// something else.
     pub fn within(words: Words, params: &Params) -> Result<Self, ForwardError> {
         let args = params.args().map_err(ForwardError::denied)?.unwrap_or_default();
         let named = args.iter().map(|text| text.parse::<Pattern>()).collect::<Result<Vec<_>, _>>();
@@ -154,7 +156,8 @@ fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
     }
 }
 
-/// The target in the arguments if the capability permits it; otherwise the only target of the capability.
+/// The target in the arguments if the capability permits it; otherwise the only target of the
+/// capability.
 fn target_within(
     words: &Words,
     args: &[String],

@@ -38,7 +38,8 @@ pub struct Reconnector {
     listeners: Listeners,
     report: Reporter,
     stop: Stop,
-    /// The addresses at which connections are accepted, as reported last: those of the node with [`Mode::Reverse`].
+    /// The addresses at which connections are accepted, as reported last: those of the node with
+    /// [`Mode::Reverse`].
     reported: Option<String>,
 }
 
@@ -110,7 +111,8 @@ impl Reconnector {
         ended
     }
 
-    /// Reports the addresses at which connections are accepted: `remote` if the node listens, otherwise those of this side.
+    /// Reports the addresses at which connections are accepted: `remote` if the node listens,
+    /// otherwise those of this side.
     fn report_listening(&mut self, remote: Option<String>) -> Result<(), ForwardError> {
         let now = remote.unwrap_or_else(|| self.listeners.addresses.join("\n"));
         match &self.reported {
@@ -132,8 +134,8 @@ impl Failed {
     }
 }
 
-/// Starts a session. Also returns the address at which the node listens, if it does. `reported` has the addresses of an
-/// earlier session.
+/// Starts a session. Also returns the address at which the node listens, if it does. `reported` has
+/// the addresses of an earlier session.
 async fn start(
     client: &Client,
     right: &Right,
@@ -179,10 +181,12 @@ async fn start(
     }
 }
 
-/// Carries the single connection of `socket` to the target of `plan`. Returns the exit code when both directions have ended.
+/// Carries the single connection of `socket` to the target of `plan`. Returns the exit code when
+/// both directions have ended.
 ///
 /// # Errors
-/// [`ForwardError`] 121 if the node does not permit the target, 122 if it cannot be reached, or the connection was cut.
+/// [`ForwardError`] 121 if the node does not permit the target, 122 if it cannot be reached, or the
+/// connection was cut.
 pub async fn carry_one(
     client: &Client,
     right: &Right,
@@ -218,7 +222,8 @@ async fn found_by_key(client: &Client, target: &Target) -> Result<Target, Client
     client.resolve(&target.identity.to_string(), |_| Verdict::Unasked).await
 }
 
-/// The request. If the node chose a free port for an earlier session, this one requests the same port.
+/// The request. If the node chose a free port for an earlier session, this one requests the same
+/// port.
 fn request(
     service: &str,
     plan: &Plan,
@@ -233,7 +238,8 @@ fn request(
     Ok(RequestSpec { service: service.to_owned(), params, uses: 1, ..RequestSpec::default() })
 }
 
-/// Waits for `work`, and resets connections that are accepted in the meantime. `None` if it is stopped.
+/// Waits for `work`, and resets connections that are accepted in the meantime. `None` if it is
+/// stopped.
 async fn meanwhile<T>(
     listeners: &mut Listeners,
     stop: &mut Stop,

@@ -16,8 +16,8 @@ use levada_client::{ClientError, Running};
 
 /// How long each step of an orderly end may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of concurrent connections, with those that have no stream yet (SOCKS) or none any more. Further ones wait
-/// to be accepted.
+/// Maximum number of concurrent connections, with those that have no stream yet (SOCKS) or none any
+/// more. Further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
 /// Maximum length of the line with the addresses at which the node listens, in bytes.
 const MAX_LINE: usize = 512;
@@ -64,7 +64,8 @@ impl Session {
         Self { send, control, streams, connection: running.connection }
     }
 
-    /// Waits for the addresses at which the node listens. It sends them only in a session of [`Mode::Reverse`].
+    /// Waits for the addresses at which the node listens. It sends them only in a session of
+    /// [`Mode::Reverse`].
     pub async fn listening(&mut self) -> Result<String, Ended> {
         match self.control.next().await {
             ControlEvent::Listening(line) => Ok(line),

@@ -46,8 +46,8 @@ enum Decoded {
     Malformed,
 }
 
-/// Receives a request, and returns its target. `None` if it is not complete in time, malformed or not supported; a reply
-/// has been sent where the protocol has one.
+/// Receives a request, and returns its target. `None` if it is not complete in time, malformed or
+/// not supported; a reply has been sent where the protocol has one.
 pub async fn accept(socket: &mut Socket) -> Option<Address> {
     timeout(REQUEST_TIMEOUT, async {
         negotiate_method(socket).await?;
@@ -75,8 +75,8 @@ pub async fn send_failure(socket: &mut Socket, cause: Cause) {
     reply(socket, code).await;
 }
 
-/// Closes the connection after the reply. Further input of the program is read and discarded first: closing a socket with
-/// unread input resets it, and the reply may be lost.
+/// Closes the connection after the reply. Further input of the program is read and discarded first:
+/// closing a socket with unread input resets it, and the reply may be lost.
 pub async fn close(mut socket: Socket) {
     let rest = async {
         socket.shutdown().await?;

@@ -16,15 +16,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Reporter;
 use super::carry::{describe, open};
 
-/// Maximum number of concurrent flows of a session. A further flow replaces the one that was idle for the longest time. It is
-/// below the number of streams, because the node frees the slot of a replaced flow with a delay.
+/// Maximum number of concurrent flows of a session. A further flow replaces the one that was idle
+/// for the longest time. It is below the number of streams, because the node frees the slot of a
+/// replaced flow with a delay.
 pub const MAX_FLOWS: usize = 96;
-/// Maximum number of datagrams of one flow that wait for the stream. Further ones are dropped, as a router would.
+/// Maximum number of datagrams of one flow that wait for the stream. Further ones are dropped, as a
+/// router would.
 const MAX_WAITING: usize = 32;
 /// Maximum number of bytes of waiting datagrams, of all flows of one socket.
 const MAX_WAITING_BYTES: usize = 8 << 20;
-/// Datagrams of a flow that could not start are dropped for this time, before the next attempt. Also the interval in which at
-/// most one such failure is reported: senders of datagrams determine their number.
+/// Datagrams of a flow that could not start are dropped for this time, before the next attempt.
+/// Also the interval in which at most one such failure is reported: senders of datagrams determine
+/// their number.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// A waiting datagram, and the permit for its bytes.
@@ -36,8 +39,8 @@ struct Flow {
     last: Instant,
 }
 
-/// Carries the datagrams that `socket` receives, and those in the other direction, in at most `max_flows` concurrent flows.
-/// It ends when it is dropped.
+/// Carries the datagrams that `socket` receives, and those in the other direction, in at most
+/// `max_flows` concurrent flows. It ends when it is dropped.
 pub async fn carry(
     socket: Arc<UdpSocket>,
     opener: Opener,
@@ -103,13 +106,15 @@ fn end_idlest(flows: &mut HashMap<SocketAddr, Flow>) {
     }
 }
 
-/// Discards the datagrams of a flow that could not start, for [`RETRY_PAUSE`] or until another flow replaces it.
+/// Discards the datagrams of a flow that could not start, for [`RETRY_PAUSE`] or until another flow
+/// replaces it.
 async fn discard(datagrams: &mut Receiver<Datagram>) {
     let dropped = async { while datagrams.recv().await.is_some() {} };
     let _ = timeout(RETRY_PAUSE, dropped).await;
 }
 
-/// Carries the datagrams of one flow until it was idle for [`IDLE`] or its stream ends. The error says why it could not start.
+/// Carries the datagrams of one flow until it was idle for [`IDLE`] or its stream ends. The error
+/// says why it could not start.
 async fn carry_flow(
     socket: &UdpSocket,
     from: SocketAddr,

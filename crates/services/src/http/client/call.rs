@@ -49,7 +49,8 @@ impl Call {
         self.waits.clone()
     }
 
-    /// Sends the request over a session with middleboxes, and passes its response on while it arrives.
+    /// Sends the request over a session with middleboxes, and passes its response on while it
+    /// arrives.
     pub(super) async fn converse_over(
         &mut self,
         session: &PathSession,
@@ -80,8 +81,8 @@ impl Call {
         tokio::try_join!(exchange::send(&mut sender, first, body), receive).map(drop)
     }
 
-    /// Whether the request may be made once more after a session has ended: it is idempotent (RFC 9110 section 9.2.2), nothing of its body is gone, and
-    /// nothing of an answer has come.
+    /// Whether the request may be made once more after a session has ended: it is idempotent (RFC
+    /// 9110 section 9.2.2), nothing of its body is gone, and nothing of an answer has come.
     pub(super) fn may_repeat(&self, error: &ExchangeError) -> bool {
         let ended = matches!(error, ExchangeError::Path(_) | ExchangeError::Ended(_));
         ended && !self.answered && !self.body.touched && self.head.method.is_idempotent()
@@ -95,8 +96,9 @@ impl Call {
     }
 }
 
-/// Waits until the local client has left, and a little longer for an answer that comes soon, so that the session can be used again. Without a limit, requests
-/// that an origin never answers would hold every session.
+/// Waits until the local client has left, and a little longer for an answer that comes soon, so
+/// that the session can be used again. Without a limit, requests that an origin never answers would
+/// hold every session.
 async fn abandoned(respond: &mut Option<Respond>) {
     match respond {
         Some(respond) => respond.closed().await,

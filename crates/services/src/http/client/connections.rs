@@ -1,4 +1,5 @@
-//! The connections of local clients. Their number is bounded; one without a request makes room for a new one.
+//! The connections of local clients. Their number is bounded; one without a request makes room for
+//! a new one.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
@@ -29,8 +30,8 @@ impl Connections {
         Self { permits: Arc::new(Semaphore::new(CONNECTIONS)), idle: HalfOpen::default() }
     }
 
-    /// Waits until there is room for a further connection. One without a request is closed for it, the oldest
-    /// first.
+    /// Waits until there is room for a further connection. One without a request is closed for it,
+    /// the oldest first.
     pub(super) async fn room(&self) -> OwnedSemaphorePermit {
         loop {
             let permit = self.permits.clone();
@@ -68,7 +69,8 @@ impl Idle {
         let _ = self.evictions.send(evicted);
     }
 
-    /// A request has come. Until its response is dropped, the connection is not closed for another one.
+    /// A request has come. Until its response is dropped, the connection is not closed for another
+    /// one.
     pub(super) fn pause(&self) -> Busy {
         self.entry.lock().unwrap_or_else(PoisonError::into_inner).take();
         Busy(self.clone())

@@ -1,31 +1,28 @@
-//! The sessions of a local origin: opened when a request needs one, kept for the next one, and reported.
+//! The sessions of a local origin: opened when a request needs one, kept for the next one, and
+//! reported.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use levada_client::{ClientError, Running};
 use levada_contexts::{PathSession, Right};
-use levada_core::Identity;
 use levada_service::Streams;
-use levada_service::stdio::{Message, MessageReader};
-use levada_service::streams::Opener;
-use levada_session::{Class, Connection, ReceiveHalf, SendHalf, Stream};
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit, oneshot, watch};
-use tokio::task::JoinHandle;
+use levada_session::{Class, ReceiveHalf, SendHalf, Stream};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
+use super::report::{GrantedMiddlebox, Report, SessionEvent};
+use super::stream_session::{CLOSE_TIMEOUT, StreamSession};
 use crate::http::layout::Layout;
 
-/// Sessions with middleboxes at a time: each carries one exchange, and browsers open six connections to an origin.
+/// Sessions with middleboxes at a time: each carries one exchange, and browsers open six
+/// connections to an origin.
 const SESSIONS: usize = 6;
-/// Exchanges at a time over an ordinary session: a node allows 128 streams unless it is configured otherwise.
+/// Exchanges at a time over an ordinary session: a node allows 128 streams unless it is configured
+/// otherwise.
 const EXCHANGES: usize = 64;
-/// How long each step of an orderly end may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
-
 /// Opens a session that is started.
 pub type Open<T> =
     Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<T, ClientError>> + Send>> + Send + Sync>;
@@ -38,45 +35,12 @@ pub enum Route {
     Streams(Open<(Running, Streams)>),
 }
 
-/// What a middlebox was granted, by both ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrantedMiddlebox {
-    /// Its identity.
-    pub identity: Identity,
-    /// The contexts that it may read or write.
-    pub grants: Vec<(&'static str, Right)>,
-}
-
-/// What happened to a session.
-#[derive(Clone, Debug)]
-pub enum SessionEvent {
-    /// It was started.
-    Opened {
-        /// Numbers the sessions of this process, from 1.
-        number: u64,
-        /// Whether it resumed keys of an earlier one.
-        resumed: bool,
-        /// The middleboxes, the first next to this side.
-        middleboxes: Vec<GrantedMiddlebox>,
-    },
-    /// It has ended.
-    Ended {
-        /// The number of the session.
-        number: u64,
-        /// Why; None if this side has ended it.
-        error: Option<String>,
-    },
-}
-
-/// Receives the events.
-pub type Report = Arc<dyn Fn(SessionEvent) + Send + Sync>;
-
 /// The sessions of a local origin.
 pub(super) struct Sessions {
     route: Route,
     report: Report,
     opened: AtomicU64,
-    idle: Mutex<Vec<IdlePath>>,
+    idle: Arc<Idle>,
     paths: Semaphore,
     shared: Mutex<Option<Arc<StreamSession>>>,
     exchanges: Semaphore,
@@ -98,10 +62,28 @@ pub(super) struct UsedPath {
     pub(super) kept: bool,
 }
 
-/// An idle session. A task waits for its end.
-struct IdlePath {
-    take: oneshot::Sender<()>,
-    waiting: JoinHandle<Option<UsedPath>>,
+/// The sessions with middleboxes that carry no exchange.
+#[derive(Default)]
+struct Idle(std::sync::Mutex<Vec<UsedPath>>);
+
+impl Idle {
+    fn lock(&self) -> MutexGuard<'_, Vec<UsedPath>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the session `number`; returns true if it was idle.
+    fn remove(&self, number: u64) -> bool {
+        let mut idle = self.lock();
+        let before = idle.len();
+        idle.retain(|path| path.number != number);
+        idle.len() < before
+    }
+}
+
+/// The event of a session that another party has ended.
+fn ended_by_others(number: u64) -> SessionEvent {
+    let error = "the node or a middlebox has ended it".to_owned();
+    SessionEvent::Ended { number, error: Some(error) }
 }
 
 /// Counts a request that waits, until it is dropped.
@@ -120,23 +102,13 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// An ordinary session, which carries all exchanges.
-struct StreamSession {
-    opener: Opener,
-    connection: Connection,
-    send: Mutex<SendHalf>,
-    /// This side ends the session.
-    closing: Arc<AtomicBool>,
-    ended: watch::Receiver<bool>,
-}
-
 impl Sessions {
     pub(super) fn new(route: Route, report: Report) -> Self {
         Self {
             route,
             report,
             opened: AtomicU64::new(0),
-            idle: Mutex::default(),
+            idle: Arc::default(),
             paths: Semaphore::new(SESSIONS),
             shared: Mutex::default(),
             exchanges: Semaphore::new(EXCHANGES),
@@ -149,7 +121,7 @@ impl Sessions {
         match &self.route {
             Route::Path(open) => {
                 let path = self.opened_path(open().await?);
-                self.keep(path).await;
+                self.keep(path);
             }
             Route::Streams(open) => {
                 let session = self.opened_streams(open().await?);
@@ -164,7 +136,7 @@ impl Sessions {
         match &self.route {
             Route::Path(open) => {
                 let permit = self.permit(&self.paths).await?;
-                let path = match self.take_idle().await {
+                let path = match self.take_idle() {
                     Some(path) => path,
                     None => self.opened_path(open().await?),
                 };
@@ -204,38 +176,50 @@ impl Sessions {
         let number = self.number();
         let middleboxes = granted(&session);
         (self.report)(SessionEvent::Opened { number, resumed: session.resumed(), middleboxes });
-        UsedPath { session, number, kept: false }
+        let path = UsedPath { session, number, kept: false };
+        self.watch(&path);
+        path
     }
 
-    async fn take_idle(&self) -> Option<UsedPath> {
-        let mut idle = self.idle.lock().await;
-        while let Some(IdlePath { take, waiting }) = idle.pop() {
-            // If it has ended, nothing receives this.
-            let _ = take.send(());
-            if let Ok(Some(path)) = waiting.await {
+    /// The idle session that was used last.
+    fn take_idle(&self) -> Option<UsedPath> {
+        let mut idle = self.idle.lock();
+        while let Some(path) = idle.pop() {
+            if path.session.is_open() {
                 return Some(path);
             }
+            self.report_ended(path.number);
         }
         None
     }
 
     /// Keeps a session for the next exchange.
-    pub(super) async fn keep(&self, mut path: UsedPath) {
-        path.kept = true;
-        let (take, mut taken) = oneshot::channel();
+    pub(super) fn keep(&self, path: UsedPath) {
+        let mut idle = self.idle.lock();
+        if path.session.is_open() {
+            idle.push(UsedPath { kept: true, ..path });
+        } else {
+            self.report_ended(path.number);
+        }
+    }
+
+    /// Reports the end of a session as soon as it ends while it is idle. Otherwise its exchange
+    /// reports it.
+    fn watch(&self, path: &UsedPath) {
+        let closed = path.session.closed();
+        let number = path.number;
+        let idle = self.idle.clone();
         let report = self.report.clone();
-        let waiting = tokio::spawn(async move {
-            tokio::select! {
-                biased;
-                () = path.session.closed() => {
-                    let error = "the node or a middlebox has ended it".to_owned();
-                    report(SessionEvent::Ended { number: path.number, error: Some(error) });
-                    None
-                }
-                _ = &mut taken => Some(path),
+        tokio::spawn(async move {
+            closed.await;
+            if idle.remove(number) {
+                report(ended_by_others(number));
             }
         });
-        self.idle.lock().await.push(IdlePath { take, waiting });
+    }
+
+    fn report_ended(&self, number: u64) {
+        (self.report)(ended_by_others(number));
     }
 
     /// Ends a session after a failed exchange.
@@ -274,29 +258,14 @@ impl Sessions {
 
     fn opened_streams(&self, (running, streams): (Running, Streams)) -> Arc<StreamSession> {
         let number = self.number();
-        let connection = running.connection.clone();
-        let resumed = connection.resumed();
+        let resumed = running.connection.resumed();
         (self.report)(SessionEvent::Opened { number, resumed, middleboxes: Vec::new() });
-        let (send, receive) = running.stream.split();
-        let (over, ended) = watch::channel(false);
-        let opener = streams.opener();
-        let closing = Arc::new(AtomicBool::new(false));
-        let report = self.report.clone();
-        let orderly = closing.clone();
-        tokio::spawn(async move {
-            let error = end_of(receive).await;
-            // From here on no stream can be opened.
-            drop(streams);
-            let error = (!orderly.load(Ordering::Relaxed)).then_some(error);
-            report(SessionEvent::Ended { number, error });
-            let _ = over.send(true);
-        });
-        Arc::new(StreamSession { opener, connection, send: Mutex::new(send), closing, ended })
+        Arc::new(StreamSession::new(number, running, streams, self.report.clone()))
     }
 
     /// Ends all sessions that are not in use.
     pub(super) async fn close(&self) {
-        while let Some(UsedPath { session, number, .. }) = self.take_idle().await {
+        while let Some(UsedPath { session, number, .. }) = self.take_idle() {
             if session.close().is_ok() {
                 let _ = timeout(CLOSE_TIMEOUT, session.flushed()).await;
             }
@@ -308,46 +277,8 @@ impl Sessions {
     }
 }
 
-impl StreamSession {
-    fn is_open(&self) -> bool {
-        !*self.ended.borrow() && self.connection.is_open()
-    }
-
-    async fn close(&self) {
-        self.closing.store(true, Ordering::Relaxed);
-        let mut ended = self.ended.clone();
-        let end = async {
-            let mut send = self.send.lock().await;
-            if send.send(&Message::End.to_bytes()).await.is_ok() {
-                let _ = ended.wait_for(|ended| *ended).await;
-                let _ = send.finish().await;
-            }
-        };
-        let _ = timeout(CLOSE_TIMEOUT, end).await;
-        self.connection.close(0, "");
-        let _ = timeout(CLOSE_TIMEOUT, self.connection.flushed()).await;
-    }
-}
-
 fn open_error(error: levada_service::streams::OpenError) -> ClientError {
     ClientError::Unreachable(error.to_string())
-}
-
-/// Why an ordinary session has ended, when it has.
-async fn end_of(mut receive: ReceiveHalf) -> String {
-    let mut messages = MessageReader::new();
-    let mut reason = None;
-    loop {
-        match messages.next(&mut receive).await {
-            Ok(Some(Message::Failure(text))) => reason = Some(text.to_owned()),
-            Ok(Some(Message::Exit(_))) => {
-                return reason.unwrap_or_else(|| "the service has ended it".to_owned());
-            }
-            Ok(Some(_)) => return "the service sent an unexpected message".to_owned(),
-            Ok(None) => return "the service has left".to_owned(),
-            Err(error) => return error.to_string(),
-        }
-    }
 }
 
 /// What each middlebox of a session was granted.

@@ -1,19 +1,22 @@
-//! A site for each service: the host name under which browsers keep its cookies apart from those of other
-//! services. On 127.0.0.1, every port would share them.
+//! A site for each service: the host name under which browsers keep its cookies apart from those of
+//! other services. On 127.0.0.1, every port would share them.
 
 use hyper::Request;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use levada_core::{Identity, base32, label, sha256};
 
-/// The longest name of a service or node in a site. Both, with the hash, fit into a label of DNS (63).
+/// The longest name of a service or node in a site. Both, with the hash, fit into a label of DNS
+/// (63).
 const MAX_NAME: usize = 24;
 /// The characters of the hash, 5 bits each.
 const HASH: usize = 8;
 
-/// Returns the host name of a service, `SERVICE--NODE-XXXXXXXX.localhost`. `node` is the name that the user
-/// gives to it. The hash tells apart services and keys whose names are equal; a rotation of the key changes it.
+/// Returns the host name of a service, `SERVICE--NODE-XXXXXXXX.localhost`. `node` is the name that
+/// the user gives to it. The hash tells apart services and keys whose names are equal; a rotation
+/// of the key changes it.
 ///
-/// Browsers and curl resolve such a name to loopback (RFC 6761 section 6.3), and take each for a site.
+/// Browsers and curl resolve such a name to loopback (RFC 6761 section 6.3), and take each for a
+/// site.
 pub fn site(service: &str, node: &str, identity: &Identity) -> String {
     let hash = sha256(&[label::SITE.as_bytes(), identity.as_bytes(), service.as_bytes()]);
     let node = node.split('@').next().unwrap_or_default();
@@ -34,8 +37,9 @@ fn plain(name: &str) -> String {
     if text.is_empty() { "x".to_owned() } else { text.to_owned() }
 }
 
-/// Returns true if a page of another site has a browser send a request that can change something: cross-site
-/// request forgery. `host` is the value of Host. Browsers send Sec-Fetch-Site; older ones send Origin only.
+/// Returns true if a page of another site has a browser send a request that can change something:
+/// cross-site request forgery. `host` is the value of Host. Browsers send Sec-Fetch-Site; older
+/// ones send Origin only.
 pub(super) fn is_forged<B>(request: &Request<B>, host: &str) -> bool {
     let fields = request.headers();
     !request.method().is_safe()

@@ -1,5 +1,5 @@
-//! How long an exchange waits for its local client. A client that sends or takes a body slowly keeps a session,
-//! of which there are few.
+//! How long an exchange waits for its local client. A client that sends or takes a body slowly
+//! keeps a session, of which there are few.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// How far the waits of an exchange may exceed those of a client at [`LEAST_RATE`].
 const GRACE: Duration = Duration::from_secs(5);
-/// The bytes in a second of a client that lets no other wait. More of them give no credit for later: a burst only
-/// fills buffers.
+/// The bytes in a second of a client that lets no other wait. More of them give no credit for
+/// later: a burst only fills buffers.
 const LEAST_RATE: u64 = 16 * 1024;
 /// Between two checks.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -51,7 +51,8 @@ impl ClientWaits {
         waits.excess = waits.excess.saturating_sub(due);
     }
 
-    /// Returns when the client is too slow. `is_crowded` returns true while other requests wait for a session.
+    /// Returns when the client is too slow. `is_crowded` returns true while other requests wait for
+    /// a session.
     pub(super) async fn exceeded(&self, is_crowded: impl Fn() -> bool) {
         while !self.lock().is_too_long(is_crowded()) {
             sleep(INTERVAL).await;
@@ -94,7 +95,8 @@ mod tests {
             assert!(!is_exceeded(&steady, true).await);
             steady.advance(LEAST_RATE as usize);
         }
-        // Much at the beginning, which fills buffers, is no credit for a client that then reads nothing.
+        // Much at the beginning, which fills buffers, is no credit for a client that then reads
+        // nothing.
         let stopped = ClientWaits::default();
         stopped.advance(100 << 20);
         stopped.wait();

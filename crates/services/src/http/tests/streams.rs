@@ -1,5 +1,6 @@
-//! The end of an exchange on a stream. A side that drops a stream before the other side's end has come resets it, and the reset overtakes what it sent: the
-//! other side took complete exchanges for ones that were cut off.
+//! The end of an exchange on a stream. A side that drops a stream before the other side's end has
+//! come resets it, and the reset overtakes what it sent: the other side took complete exchanges for
+//! ones that were cut off.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -56,7 +57,8 @@ async fn the_client_keeps_a_stream_until_the_server_has_ended_it() {
     let (server, _control) = within(servers.recv()).await.unwrap();
     client.request("GET /1", "").await;
     let mut first = within(server.accept()).await.unwrap();
-    // A complete response before anything of the request was read, and without the end of the stream.
+    // A complete response before anything of the request was read, and without the end of the
+    // stream.
     first.send(&message(tag::HEAD_ONLY, "204\r\n")).await.unwrap();
     assert_eq!(client.status().await, "204");
     client.request("GET /2", "").await;

@@ -23,7 +23,8 @@ pub(super) enum Seconds {
 const MAX_SECONDS: u64 = 1 << 31;
 
 impl Directives {
-    /// The directives of a message; without the field, `Pragma: no-cache` has the same effect (RFC 9111 section 5.4).
+    /// The directives of a message; without the field, `Pragma: no-cache` has the same effect (RFC
+    /// 9111 section 5.4).
     pub(super) fn of(fields: &HeaderMap) -> Result<Self, Unreadable> {
         let mut all = Vec::new();
         for value in fields.get_all(header::CACHE_CONTROL) {

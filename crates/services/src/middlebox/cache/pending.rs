@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::target::{Realm, Target};
 
-/// The requests of all sessions that are on their way, so that a response that left its origin before
-/// its target changed is not stored afterwards (RFC 9111 section 4.4 leaves this open).
+/// The requests of all sessions that are on their way, so that a response that left its origin
+/// before its target changed is not stored afterwards (RFC 9111 section 4.4 leaves this open).
 #[derive(Clone, Default)]
 pub(super) struct AllPending(Arc<Mutex<Requests>>);
 

@@ -1,5 +1,6 @@
-//! Which answers may be stored and used again (RFC 9111). What the rules leave open is decided for the origin: an answer that is stale or
-//! must be validated first is not used, and not stored either.
+//! Which answers may be stored and used again (RFC 9111). What the rules leave open is decided for
+//! the origin: an answer that is stale or must be validated first is not used, and not stored
+//! either.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +10,8 @@ use hyper::{Method, StatusCode};
 use super::directives::{Directives, Seconds, seconds};
 use crate::http::{RequestHead, ResponseHead};
 
-/// The longest time for which an answer is used whose origin says nothing about it: a tenth of its age since its last change, but at most this
-/// (RFC 9111 section 4.2.2 leaves the heuristic open).
+/// The longest time for which an answer is used whose origin says nothing about it: a tenth of its
+/// age since its last change, but at most this (RFC 9111 section 4.2.2 leaves the heuristic open).
 const MAX_HEURISTIC: Duration = Duration::from_secs(3600);
 
 /// The most fields that an answer may depend on: each request is compared by all of them.
@@ -27,7 +28,8 @@ pub(super) struct RequestRules {
     min_fresh: u64,
     /// No answer but a stored one is wanted.
     pub(super) only_if_cached: bool,
-    /// The request has a cookie: only what its origin has declared to be for all may be stored and used.
+    /// The request has a cookie: only what its origin has declared to be for all may be stored and
+    /// used.
     cookie: bool,
 }
 
@@ -152,9 +154,9 @@ pub(super) fn storable(
     Ok(Freshness { lifetime, age, for_all })
 }
 
-/// Returns the value of the field Age, and zero without one. Of a list, the first member counts (RFC 9111
-/// section 5.1). `None` if it cannot be read: the RFC permits to ignore the field then, but a response of
-/// unknown age would count as fresh.
+/// Returns the value of the field Age, and zero without one. Of a list, the first member counts
+/// (RFC 9111 section 5.1). `None` if it cannot be read: the RFC permits to ignore the field then,
+/// but a response of unknown age would count as fresh.
 fn stated_age(fields: &HeaderMap) -> Option<Duration> {
     let Some(value) = fields.get(header::AGE) else { return Some(Duration::ZERO) };
     let first = value.to_str().ok()?.split(',').next()?;
@@ -175,7 +177,8 @@ fn lifetime(
         }
     }
     if fields.contains_key(header::EXPIRES) {
-        // A date that cannot be read, such as 0, means that it has expired (section 5.3); so do two.
+        // A date that cannot be read, such as 0, means that it has expired (section 5.3); so do
+        // two.
         let once = fields.get_all(header::EXPIRES).iter().count() == 1;
         let expires = self::date(fields, &header::EXPIRES).filter(|_| once);
         let left = expires.and_then(|expires| expires.duration_since(date).ok());
@@ -225,7 +228,8 @@ pub(super) fn values(fields: &HeaderMap, name: &HeaderName) -> Vec<HeaderValue> 
     fields.get_all(name).iter().cloned().collect()
 }
 
-/// Whether an answer to a request with this method that is no error makes stored answers for the same target invalid (RFC 9111 section 4.4).
+/// Whether an answer to a request with this method that is no error makes stored answers for the
+/// same target invalid (RFC 9111 section 4.4).
 pub(super) fn invalidates(method: &Method, status: StatusCode) -> bool {
     !method.is_safe() && (status.is_success() || status.is_redirection())
 }

@@ -22,7 +22,8 @@ const OVERHEAD: usize = 1024;
 /// What a parsed field takes besides its bytes, about.
 const FIELD_OVERHEAD: usize = 128;
 
-/// The answers that all sessions of a middlebox store and use: at most as many bytes as it was given. A quarter of them is for answers that are being received.
+/// The answers that all sessions of a middlebox store and use: at most as many bytes as it was
+/// given. A quarter of them is for answers that are being received.
 pub struct Cache {
     size: usize,
     pending: AllPending,
@@ -147,8 +148,8 @@ impl Cache {
     }
 
     /// Stores an answer in the place of one to the same request. If it does not fit, the least
-    /// recently used answer goes of the realm that has most, of the server that has most; so no service
-    /// uses up the place of others. The error says why it is not stored.
+    /// recently used answer goes of the realm that has most, of the server that has most; so no
+    /// service uses up the place of others. The error says why it is not stored.
     pub(super) fn store(
         &self,
         pending: &Pending,
@@ -198,7 +199,8 @@ impl Cache {
         contents.remove(realm, target, |_| true);
     }
 
-    /// Takes part of what answers that are being received may use: all of them a quarter of the size, those of one server an eighth.
+    /// Takes part of what answers that are being received may use: all of them a quarter of the
+    /// size, those of one server an eighth.
     pub(super) fn reserve(self: &Arc<Self>, server: Identity) -> Reservation {
         Reservation { cache: self.clone(), server, bytes: 0 }
     }

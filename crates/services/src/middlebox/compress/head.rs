@@ -36,7 +36,8 @@ impl Plan {
     }
 }
 
-/// Whether the client takes gzip (RFC 9110 section 12.5.3), and the response to its request has a body that is whole.
+/// Whether the client takes gzip (RFC 9110 section 12.5.3), and the response to its request has a
+/// body that is whole.
 pub(super) fn accepts_gzip(request: &RequestHead) -> bool {
     let weight = |coding: &str| {
         let mut parts = coding.split(';').map(str::trim);

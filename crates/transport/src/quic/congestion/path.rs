@@ -1,31 +1,35 @@
-//! What the acknowledgements say about a path: its round trip without queues, its delay, its rate and its losses.
+//! What the acknowledgements say about a path: its round trip without queues, its delay, its rate
+//! and its losses.
 
 use std::time::{Duration, Instant};
 
 /// The shortest round trip is that of the last three windows of this length.
 const BASE_WINDOW: Duration = Duration::from_secs(10);
-/// A round must have this many samples before its shortest round trip counts: single ones are late when a thread waits for
-/// a processor.
+/// A round must have this many samples before its shortest round trip counts: single ones are late
+/// when a thread waits for a processor.
 const MIN_SAMPLES: u32 = 8;
 /// The rate is the highest of so many rounds.
 const RATE_ROUNDS: usize = 8;
-/// The weight of a round in the share of lost bytes. About 16 rounds count, in which random loss of 1 % stays below 2 %
-/// if a round has 20 packets.
+/// The weight of a round in the share of lost bytes. About 16 rounds count, in which random loss of
+/// 1 % stays below 2 % if a round has 20 packets.
 const LOSS_WEIGHT: f64 = 1.0 / 8.0;
 /// A queue is shorter than this share of the round trip without queues…
 const TOLERATED_SHARE: u32 = 8;
 /// …or than this, if it does not cause a delay of congestion.
 const TOLERATED_LEAST: Duration = Duration::from_millis(1);
-/// The share of lost bytes that is tolerated without a queue. BBR version 3 tolerates 2 % of each round; this is of about 16.
+/// The share of lost bytes that is tolerated without a queue. BBR version 3 tolerates 2 % of each
+/// round; this is of about 16.
 const TOLERATED_LOSS: f64 = 0.03;
-/// A round that loses more than this share, and at least [`HEAVY_PACKETS`], shows congestion at once.
+/// A round that loses more than this share, and at least [`HEAVY_PACKETS`], shows congestion at
+/// once.
 const HEAVY_LOSS: f64 = 0.15;
 const HEAVY_PACKETS: f64 = 10.0;
 
 /// The model of a path, updated once for each round trip.
 #[derive(Clone, Debug)]
 pub(super) struct Path {
-    /// The shortest round trips of the current and the two earlier windows, and the beginning of the current one.
+    /// The shortest round trips of the current and the two earlier windows, and the beginning of
+    /// the current one.
     bases: [Option<Duration>; 3],
     base_since: Option<Instant>,
     round: Round,

@@ -14,8 +14,8 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 const INITIAL: f64 = 10.0;
 /// The shortest window in packets (RFC 9002 section 7.2).
 const LEAST: f64 = 2.0;
-/// After congestion with a queue, the window is at least this share of what fills the path: less than all of it, so that
-/// the queue becomes empty and the round trip without queues is seen.
+/// After congestion with a queue, the window is at least this share of what fills the path: less
+/// than all of it, so that the queue becomes empty and the round trip without queues is seen.
 const REFILL: f64 = 0.95;
 /// …and at most this share of the window before.
 const YIELD: f64 = 0.9;
@@ -76,7 +76,8 @@ impl Window {
         self.window = self.window.max(LEAST * mtu);
     }
 
-    /// A packet of `bytes` bytes that was sent at `sent` is acknowledged. `app_limited`: the sender had no more data.
+    /// A packet of `bytes` bytes that was sent at `sent` is acknowledged. `app_limited`: the sender
+    /// had no more data.
     pub(super) fn on_ack(
         &mut self,
         now: Instant,
@@ -91,7 +92,8 @@ impl Window {
             self.last_ack.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         self.last_ack = Some(now);
         if app_limited {
-            // A window that is not used does not grow, now or later for the time in between (RFC 9438 section 5.8).
+            // A window that is not used does not grow, now or later for the time in between (RFC
+            // 9438 section 5.8).
             if let Some(epoch) = &mut self.epoch {
                 epoch.since += since_last;
             }
@@ -111,7 +113,8 @@ impl Window {
         }
     }
 
-    /// Packets of `bytes` bytes, the last of which was sent at `sent`, are lost; 0 bytes stand for marks of ECN.
+    /// Packets of `bytes` bytes, the last of which was sent at `sent`, are lost; 0 bytes stand for
+    /// marks of ECN.
     pub(super) fn on_loss(&mut self, now: Instant, sent: Instant, bytes: u64, persistent: bool) {
         self.path.on_loss(bytes as f64);
         if self.reacted.is_some_and(|reacted| sent <= reacted) {
@@ -146,7 +149,8 @@ impl Window {
 
     fn begin_epoch(&mut self, now: Instant, window: f64) {
         let earlier = self.epoch.as_ref().map_or(0.0, |epoch| epoch.highest);
-        // A window shorter than before the last congestion leaves room to other flows (RFC 9438 section 4.7).
+        // A window shorter than before the last congestion leaves room to other flows (RFC 9438
+        // section 4.7).
         let highest =
             if self.window < earlier { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         let k = ((highest - window).max(0.0) / self.mtu / C).cbrt();

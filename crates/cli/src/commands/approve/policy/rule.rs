@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use levada_capability::exchange::SessionRequest;
-use levada_core::{Identity, Params, UnixTime};
 use levada_core::parse_duration;
+use levada_core::{Identity, Params, UnixTime};
 use levada_services::brokering::ServicePattern;
 use regex_lite::Regex;
 use serde::Deserialize;
@@ -114,8 +114,9 @@ impl Terms {
         request.uses <= self.uses && self.expires.is_none_or(lasts) && self.fit(&request.params)
     }
 
-    /// Whether each pattern matches its parameter, and each parameter has a pattern. The requester can still
-    /// set a parameter that the question does not fix, so every pattern needs its parameter.
+    /// Whether each pattern matches its parameter, and each parameter has a pattern. The requester
+    /// can still set a parameter that the question does not fix, so every pattern needs its
+    /// parameter.
     fn fit(&self, params: &Params) -> bool {
         let Ok(args) = params.args() else { return false };
         let args_fit = match (&self.args, &args) {

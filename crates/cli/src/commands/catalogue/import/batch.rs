@@ -82,8 +82,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a version, and publishes the earlier ones first if the batch is full. A yanked version ends its batch, so that
-    /// it is shown only briefly, and no later version is published before it is yanked.
+    /// Adds a version, and publishes the earlier ones first if the batch is full. A yanked version
+    /// ends its batch, so that it is shown only briefly, and no later version is published before
+    /// it is yanked.
     ///
     /// # Errors
     /// [`Failure`] if publishing failed for a reason other than one of the versions.
@@ -135,7 +136,8 @@ impl Batch {
 /// Reports the outcome of a version, and yanks it if it was yanked when it was exported.
 ///
 /// # Errors
-/// [`Failure`] if publishing failed for a reason other than this version, or it could not be yanked.
+/// [`Failure`] if publishing failed for a reason other than this version, or it could not be
+/// yanked.
 pub async fn settle(
     caller: &mut CatalogueClient,
     report: &mut Report,

@@ -1,5 +1,5 @@
-//! `import --replace`: makes a catalogue match a folder. Changed content of an existing version is published as VERSION+N,
-//! and objects that the folder does not have are yanked.
+//! `import --replace`: makes a catalogue match a folder. Changed content of an existing version is
+//! published as VERSION+N, and objects that the folder does not have are yanked.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -48,7 +48,8 @@ pub fn plan(draft: &Draft, versions: &[Published]) -> Result<Plan, ModelError> {
     Ok(Plan { publish: None, restore, yank: newer(versions, &found.version, at) })
 }
 
-/// The versions that would be shown instead of `version`, whose index in the order of publication is `at`.
+/// The versions that would be shown instead of `version`, whose index in the order of publication
+/// is `at`.
 fn newer(versions: &[Published], version: &Version, at: usize) -> Vec<Version> {
     let is_newer = |index: usize, one: &Published| match latest_order(&one.version, version) {
         Ordering::Greater => true,

@@ -96,7 +96,8 @@ impl Report {
         self.missing(text);
     }
 
-    /// Whether an object of the folder is unknown, or could not be published. Then nothing must be yanked.
+    /// Whether an object of the folder is unknown, or could not be published. Then nothing must be
+    /// yanked.
     pub fn is_unsure(&self) -> bool {
         self.is_unsure
     }

@@ -1,4 +1,5 @@
-//! The HTTP client (ureq, rustls with aws-lc-rs), with a limit on everything that a server controls.
+//! The HTTP client (ureq, rustls with aws-lc-rs), with a limit on everything that a server
+//! controls.
 
 use std::io;
 use std::path::Path;
@@ -39,8 +40,8 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client of `web`, which trusts the certificates in the file `ca`, or those of the system. `timeout` is for all requests
-    /// together.
+    /// A client of `web`, which trusts the certificates in the file `ca`, or those of the system.
+    /// `timeout` is for all requests together.
     ///
     /// # Errors
     /// [`Failure`] if there are no certificates of trusted authorities.
@@ -72,18 +73,20 @@ impl HttpClient {
         Ok(Self { web: web.clone(), agent, timeout, start: Instant::now() })
     }
 
-    /// The answer to a GET of `path`, from byte `offset` on. Its last byte must arrive within `limit`, and before the
-    /// deadline of all requests.
+    /// The answer to a GET of `path`, from byte `offset` on. Its last byte must arrive within
+    /// `limit`, and before the deadline of all requests.
     ///
     /// # Errors
-    /// [`Failure`] 122 if there is no answer, 121 if the server's certificate is not trusted, 123 if it breaks the protocol.
+    /// [`Failure`] 122 if there is no answer, 121 if the server's certificate is not trusted, 123
+    /// if it breaks the protocol.
     pub fn get(&self, path: &str, offset: u64, limit: Duration) -> Result<Response<Body>, Failure> {
         let left = self.timeout.saturating_sub(self.start.elapsed()).min(limit);
         if left.is_zero() {
             return Err(self.late());
         }
         let request = self.agent.get(format!("{}{path}", self.web));
-        // No keep-alive: a reused connection may have been closed by the server, and there are only a few requests.
+        // No keep-alive: a reused connection may have been closed by the server, and there are only
+        // a few requests.
         let request = request.header(header::CONNECTION, "close");
         let request = match offset {
             0 => request,

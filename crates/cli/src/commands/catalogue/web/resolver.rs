@@ -1,5 +1,6 @@
-//! Resolves host names for [`super::client`]. A server must not lead this machine to addresses that the server
-//! itself may not reach, by a redirect or by another answer of the DNS: server-side request forgery.
+//! Resolves host names for [`super::client`]. A server must not lead this machine to addresses that
+//! the server itself may not reach, by a redirect or by another answer of the DNS: server-side
+//! request forgery.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,16 +1,17 @@
 //! The checks of the catalogue: of its files, and of the engine of one that several nodes share.
 
 use levada_catalogue::store::StoreError;
-use levada_home::Home;
-use levada_core::shell_word;
 use levada_config::Config;
+use levada_core::shell_word;
+use levada_home::Home;
 use levada_node::{Overrides, check};
 
 use crate::commands::doctor::node::Node;
 use crate::commands::doctor::report::Check;
 use crate::output;
 
-/// The files of the catalogue can be used. `None` without a catalogue; a running node has them open.
+/// The files of the catalogue can be used. `None` without a catalogue; a running node has them
+/// open.
 pub fn catalogue(home: &Home, config: &Config, node: &Node) -> Option<Check> {
     let Node::Absent { .. } = node else { return None };
     let name = "catalogue";
@@ -50,7 +51,8 @@ fn remedy(error: &StoreError, folder: &str) -> String {
     }
 }
 
-/// The engine is there, and all of its log is applied. `None` for another catalogue, or without a running node.
+/// The engine is there, and all of its log is applied. `None` for another catalogue, or without a
+/// running node.
 pub fn engine(node: &Node) -> Option<Check> {
     let Node::Runs(status) = node else { return None };
     let state = output::plain(status["catalogue_engine"].as_str()?);

@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use levada_home::{Home, HomeError};
 use levada_core::shell_word;
+use levada_home::{Home, HomeError};
 use levada_node::store::DiskState;
 use levada_node::{check, restore};
 
@@ -45,7 +45,8 @@ pub fn home(home: &Home) -> Check {
             return Check::wrong("home", format!("{shown}: {error}"), remedy);
         }
     };
-    // The folder's owner is the user that the node runs as, so the remedy gives files to that user, not to the caller.
+    // The folder's owner is the user that the node runs as, so the remedy gives files to that user,
+    // not to the caller.
     if let Some(name) = owned_by_another(folder, found.uid()) {
         let text = format!("{shown} belongs to another user than {name} in it");
         let remedy = format!("sudo chown -R --reference={quoted} {quoted}");
@@ -66,7 +67,8 @@ pub fn home(home: &Home) -> Check {
     Check::fine("home", shown)
 }
 
-/// The first file of the home that belongs to another user than the folder: it was created by a verb of that user.
+/// The first file of the home that belongs to another user than the folder: it was created by a
+/// verb of that user.
 fn owned_by_another(folder: &Path, owner: u32) -> Option<String> {
     let entries = std::fs::read_dir(folder).ok()?.take(MOST_FILES).flatten();
     let mut others = entries.filter(|entry| entry.metadata().is_ok_and(|it| it.uid() != owner));

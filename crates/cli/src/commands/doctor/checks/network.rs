@@ -2,9 +2,9 @@
 
 use std::io;
 
+use levada_config::Config;
 use levada_core::Identity;
 use levada_node::Overrides;
-use levada_config::Config;
 use levada_node::ports::{self, Port};
 use serde_json::Value;
 
@@ -12,7 +12,8 @@ use crate::commands::doctor::node::Node;
 use crate::commands::doctor::report::Check;
 use crate::output;
 
-/// The ports are free, or used by the node of this home. All are bound at the same time, as a start does.
+/// The ports are free, or used by the node of this home. All are bound at the same time, as a start
+/// does.
 pub fn ports(config: &Config, node: &Node) -> Vec<Check> {
     let (mut checks, own) = match node {
         Node::Runs(status) => (running(status), ports::of_running(status)),

@@ -26,7 +26,8 @@ pub fn to_use(path: &Path) -> Option<Missing> {
     of_file(path, Access::READ_OK | Access::WRITE_OK, "read and write", "u+rw")
 }
 
-/// The permission that this user lacks to use the database `path` and the files next to it, or to create them.
+/// The permission that this user lacks to use the database `path` and the files next to it, or to
+/// create them.
 pub fn to_use_database(path: &Path) -> Option<Missing> {
     let next_to = |end: &str| {
         let mut name = path.as_os_str().to_owned();

@@ -30,7 +30,8 @@ pub struct Combination {
 }
 
 impl Combination {
-    /// Whether the press of a key with this label completes the combination; `state` has the modifiers before it.
+    /// Whether the press of a key with this label completes the combination; `state` has the
+    /// modifiers before it.
     pub(super) fn is_pressed(&self, label: Option<u32>, state: u16) -> bool {
         label == Some(self.keysym) && state & self.modifiers == self.modifiers
     }

@@ -1,4 +1,5 @@
-//! Tracks the motions of a pointer that is moved back to the middle before it reaches an edge of the screen.
+//! Tracks the motions of a pointer that is moved back to the middle before it reaches an edge of
+//! the screen.
 
 use x11rb::connection::SequenceNumber;
 
@@ -10,12 +11,14 @@ pub(super) struct Tracker {
     /// Maximum distance from the middle, in pixels.
     reach: i16,
     last: (i16, i16),
-    /// The pointer was moved to the middle. Events from this sequence number on happened after that.
+    /// The pointer was moved to the middle. Events from this sequence number on happened after
+    /// that.
     warped: Option<SequenceNumber>,
 }
 
 impl Tracker {
-    /// A tracker for a pointer at `last`, on a screen with this `middle` whose shorter side has `side` pixels.
+    /// A tracker for a pointer at `last`, on a screen with this `middle` whose shorter side has
+    /// `side` pixels.
     pub(super) fn new(middle: (i16, i16), side: u16, last: (i16, i16)) -> Self {
         let reach = i16::try_from(side / 4).unwrap_or(i16::MAX).max(1);
         Self { middle, reach, last, warped: None }

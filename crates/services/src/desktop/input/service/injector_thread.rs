@@ -1,4 +1,5 @@
-//! A thread that injects events into a screen. A screen that does not respond blocks only this thread.
+//! A thread that injects events into a screen. A screen that does not respond blocks only this
+//! thread.
 
 use std::thread;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::desktop::input::injector::{InjectError, Injector};
 
 /// Capacity of the queue of batches.
 const QUEUE_LENGTH: usize = 4;
-/// How long the end of a session waits for the release of all keys and buttons, which takes less than 1 ms unless the
-/// screen does not respond.
+/// How long the end of a session waits for the release of all keys and buttons, which takes less
+/// than 1 ms unless the screen does not respond.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of notes in a session; further ones are dropped.
 const MAX_NOTES: usize = 16;
@@ -51,8 +52,8 @@ pub(super) struct Progress {
 
 /// Receives the progress of the thread.
 ///
-/// Dropping it waits until the thread has released everything, because the process may exit next, and pressed keys
-/// would stay pressed. [`Batches`] must be dropped before.
+/// Dropping it waits until the thread has released everything, because the process may exit next,
+/// and pressed keys would stay pressed. [`Batches`] must be dropped before.
 pub(super) struct ProgressReceiver {
     progress: watch::Receiver<Progress>,
     /// The number of notes that were taken.
@@ -131,8 +132,8 @@ impl Drop for ProgressReceiver {
     }
 }
 
-/// Injects batches until their queue is closed or the screen is lost, and then drops the injector, which releases
-/// everything, before the reporter.
+/// Injects batches until their queue is closed or the screen is lost, and then drops the injector,
+/// which releases everything, before the reporter.
 fn inject_all<I: Injector>(
     mut injector: I,
     mut batches: mpsc::Receiver<Batch>,

@@ -189,7 +189,8 @@ async fn events_above_the_rate_are_delayed_and_not_lost() {
     assert_eq!(log.lock().unwrap().len(), MESSAGES * MAX_EVENTS + 1);
 }
 
-/// Blocks in every event until the test drops the other end of the channel, as an X server that is stopped does.
+/// Blocks in every event until the test drops the other end of the channel, as an X server that is
+/// stopped does.
 struct Blocking(std::sync::mpsc::Receiver<()>);
 
 impl Injector for Blocking {

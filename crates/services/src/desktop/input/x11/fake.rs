@@ -6,7 +6,8 @@ use x11rb::protocol::xtest::ConnectionExt as _;
 use x11rb::rust_connection::RustConnection;
 use x11rb::{CURRENT_TIME, NONE};
 
-/// Injects a key or button event. Errors are ignored: the numbers of keys and buttons come from the server.
+/// Injects a key or button event. Errors are ignored: the numbers of keys and buttons come from the
+/// server.
 pub(super) fn fake(connection: &RustConnection, kind: u8, detail: u8) -> Result<(), ReplyError> {
     drop(connection.xtest_fake_input(kind, detail, CURRENT_TIME, NONE, 0, 0, 0)?);
     Ok(())
@@ -21,7 +22,8 @@ pub(super) fn fake_key(
     fake(connection, if down { KEY_PRESS_EVENT } else { KEY_RELEASE_EVENT }, keycode)
 }
 
-/// Maps a key to a keysym, and waits until the server has notified the programs, before the key is pressed.
+/// Maps a key to a keysym, and waits until the server has notified the programs, before the key is
+/// pressed.
 pub(super) fn remap_key(
     connection: &RustConnection,
     keycode: u8,

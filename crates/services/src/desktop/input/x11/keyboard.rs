@@ -1,4 +1,5 @@
-//! The keyboard of an X server: finds a key for each keysym, presses and releases it, and tracks the pressed keys.
+//! The keyboard of an X server: finds a key for each keysym, presses and releases it, and tracks
+//! the pressed keys.
 
 use std::time::Instant;
 
@@ -16,8 +17,8 @@ use crate::desktop::input::rate_limiter::RateLimiter;
 
 /// Maximum number of spare keys that are used.
 const MAX_SPARE: usize = 8;
-/// New keysyms of spare keys, per second. The X server notifies every program of each, and each program then requests
-/// the whole mapping.
+/// New keysyms of spare keys, per second. The X server notifies every program of each, and each
+/// program then requests the whole mapping.
 const REMAP_RATE: u32 = 10;
 /// New keysyms of spare keys at once.
 const REMAP_BURST: u32 = 20;
@@ -137,7 +138,8 @@ impl Keyboard {
     }
 
     fn hold(&mut self, connection: &RustConnection, key: u8, keycode: u8) -> Result<(), KeyError> {
-        // Two keys of the client may be one key here. It is released first, because the server ignores a second press.
+        // Two keys of the client may be one key here. It is released first, because the server
+        // ignores a second press.
         if let Some(other) = self.held.iter().position(|held| *held == Some(keycode)) {
             self.held[other] = None;
             fake_key(connection, keycode, false)?;
@@ -147,8 +149,8 @@ impl Keyboard {
         Ok(())
     }
 
-    /// Presses a key with other modifiers than those that are pressed, and releases it at once: if it stayed pressed,
-    /// it would repeat with the wrong modifiers.
+    /// Presses a key with other modifiers than those that are pressed, and releases it at once: if
+    /// it stayed pressed, it would repeat with the wrong modifiers.
     fn tap(
         &self,
         connection: &RustConnection,

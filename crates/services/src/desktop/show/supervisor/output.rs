@@ -1,7 +1,7 @@
 //! The output of a program: forwarded while the command that started it is connected.
 //!
-//! The program does not inherit the command's outputs: they would stay open until the program ends, and a
-//! reader of them would wait for that.
+//! The program does not inherit the command's outputs: they would stay open until the program ends,
+//! and a reader of them would wait for that.
 
 use std::fs::OpenOptions;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use tokio::time::timeout;
 
 use crate::exec::program::{Group, Tail};
 
-/// How long to read further output after the program has ended: other processes may keep its pipes open.
+/// How long to read further output after the program has ended: other processes may keep its pipes
+/// open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// Bytes of one read.
 const PART: usize = 16 * 1024;

@@ -48,8 +48,8 @@ pub(super) async fn listen(
         match listener.accept().await {
             Ok((stream, _)) => {
                 let served = serve(stream, name.clone(), states.clone(), requests.clone());
-                // A separate task, which survives this set: watching clients get the last state after the
-                // listener is dropped.
+                // A separate task, which survives this set: watching clients get the last state
+                // after the listener is dropped.
                 connections.spawn(async move {
                     let _ = tokio::spawn(served).await;
                 });

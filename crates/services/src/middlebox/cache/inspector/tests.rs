@@ -122,7 +122,8 @@ fn what_must_not_be_stored_is_not() {
     assert!(line.contains("longer than an eighth"), "{line}");
 }
 
-/// Requests may be sent before earlier ones are answered; the server's empty answers to those that were answered here come later.
+/// Requests may be sent before earlier ones are answered; the server's empty answers to those that
+/// were answered here come later.
 #[test]
 fn answers_belong_to_their_requests() {
     let mut session = Session::new(&Cache::new(1 << 20));

@@ -198,7 +198,8 @@ impl SimulatedPath {
         for flow in flows.iter_mut() {
             flow.pace();
         }
-        // One packet of each flow in turn, so that none is always first at a queue that has room for one.
+        // One packet of each flow in turn, so that none is always first at a queue that has room
+        // for one.
         while self.send(flows) {}
         if self.steps.is_multiple_of(self.steps_per_packet)
             && let Some((flow, number)) = self.queue.pop_front()

@@ -1,4 +1,5 @@
-//! Requests, answers and endorsements, each in one record; a cache in every middlebox that may write both.
+//! Requests, answers and endorsements, each in one record; a cache in every middlebox that may
+//! write both.
 
 use crate::schedule::{HALVES, SessionKeys, b, class_keys, direction, number};
 use crate::setting::{Protection, REQUEST, RESPONSE, Right};
@@ -18,7 +19,8 @@ struct ContextKeys {
     write: Option<Term>,
 }
 
-/// Where a record stands: context, direction, number, and who made it (0 the endpoint, or a hop from 1).
+/// Where a record stands: context, direction, number, and who made it (0 the endpoint, or a hop
+/// from 1).
 #[derive(Clone, Copy)]
 struct Slot {
     context: usize,
@@ -92,7 +94,8 @@ impl World {
         }
     }
 
-    /// A middlebox stores an answer under the request that it sent on, once the endorsement has verified.
+    /// A middlebox stores an answer under the request that it sent on, once the endorsement has
+    /// verified.
     fn store(&mut self, index: usize, session: &BoxSession, path: &Path, halves: Term) {
         let position = session.hello.position;
         let Some(keys) = self.box_keys_of(session, path, halves, REQUEST) else { return };

@@ -40,7 +40,8 @@ impl World {
         all
     }
 
-    /// A signature was checked by [`World::hellos`]. A tag must be under the key that the server keeps beside the TLS session.
+    /// A signature was checked by [`World::hellos`]. A tag must be under the key that the server
+    /// keeps beside the TLS session.
     fn convinces_server(&mut self, client: usize, path: usize, hello: &Hello) -> bool {
         if !hello.resumed {
             return true;
@@ -116,7 +117,8 @@ impl World {
             let proof = match (hello.resumed, self.setting.has(Protection::HelloTagForServer)) {
                 (false, _) => fields.last().copied(),
                 (true, true) => fields.get(3).copied(),
-                // Without the tag, that the nonce is the middlebox's own is all that could be hoped for.
+                // Without the tag, that the nonce is the middlebox's own is all that could be hoped
+                // for.
                 (true, false) => Some(hello.value),
             };
             if let Some(proof) = proof {
@@ -173,7 +175,8 @@ impl World {
         session.binds.push(Bind { th2, valid_for });
     }
 
-    /// A tag for each hop and the client. A receiver cannot check the tags of others, so they may have been changed.
+    /// A tag for each hop and the client. A receiver cannot check the tags of others, so they may
+    /// have been changed.
     fn bind_by_tags(&mut self, session: &mut ServerSession, covered: Term) {
         let mut tags = Vec::new();
         for position in 0..session.hellos.len() {
@@ -198,7 +201,8 @@ impl World {
         }
     }
 
-    /// The server accepts records after the client's Finished and READY, and that of every middlebox.
+    /// The server accepts records after the client's Finished and READY, and that of every
+    /// middlebox.
     pub(crate) fn accept_at_server(&mut self) {
         for index in 0..self.server_sessions.len() {
             let session = self.server_sessions[index].clone();
@@ -284,7 +288,8 @@ impl World {
         })
     }
 
-    /// What proves the client: its signature, then its Finished. A resumed session has the identity of its ticket.
+    /// What proves the client: its signature, then its Finished. A resumed session has the identity
+    /// of its ticket.
     pub(crate) fn client_finished_terms(
         &mut self,
         key: Term,

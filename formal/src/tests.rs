@@ -76,7 +76,8 @@ fn two_middleboxes_with_any_rights() {
     }
 }
 
-/// The violations that the search finds when one protection is removed; they are the same in both orders.
+/// The violations that the search finds when one protection is removed; they are the same in both
+/// orders.
 fn found_without(removed: Protection) -> BTreeSet<Violation> {
     let boxes = [honest(CACHE), corrupt(CACHE)];
     let found = violations(&boxes, &[removed]);

@@ -6,8 +6,8 @@ use crate::term::Term;
 use crate::world::{ClientHello, Made, World};
 
 impl World {
-    /// Two full sessions of the honest client, a resumed one for each that it accepted, and all that the attacker's client
-    /// can begin.
+    /// Two full sessions of the honest client, a resumed one for each that it accepted, and all
+    /// that the attacker's client can begin.
     pub(crate) fn start_clients(&mut self) {
         if self.first("full", &[]) {
             for session in 0..2 {
@@ -100,7 +100,8 @@ impl World {
         self.client_hellos[self.server_sessions[session].hello].honest
     }
 
-    /// The client checks the server's flight, every MBHELLO and SBIND; then it sends all that is left to send.
+    /// The client checks the server's flight, every MBHELLO and SBIND; then it sends all that is
+    /// left to send.
     pub(crate) fn bind_clients(&mut self) {
         for session in 0..self.server_sessions.len() {
             if !self.is_honest_client(session) {
@@ -120,7 +121,8 @@ impl World {
         }
     }
 
-    /// Signatures were checked when the server got the same messages; tags for the client are checked here.
+    /// Signatures were checked when the server got the same messages; tags for the client are
+    /// checked here.
     fn hellos_convince_client(&mut self, session: usize) -> bool {
         let session = self.server_sessions[session].clone();
         session.hellos.iter().all(|hello| {

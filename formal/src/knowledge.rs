@@ -72,7 +72,8 @@ impl Knowledge {
             Node::Fresh(..) => false,
             Node::Tuple(fields) | Node::Hash(fields) => self.can_make_all(terms, fields),
             Node::KeyOf(secret) => self.can_make(terms, *secret),
-            // Either secret and the other one's public key; which is sent in the clear whenever it is used.
+            // Either secret and the other one's public key; which is sent in the clear whenever it
+            // is used.
             Node::Shared(one, other) => self.can_make(terms, *one) || self.can_make(terms, *other),
             Node::Keyed(key, _, fields) => {
                 self.can_make(terms, *key) && self.can_make_all(terms, fields)

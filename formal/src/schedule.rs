@@ -27,7 +27,8 @@ impl SessionKeys {
         terms.keyed(self.exported, side, &[number])
     }
 
-    /// The halves of one endpoint that a hop gets: those it may write, and of those it may only read the derived value.
+    /// The halves of one endpoint that a hop gets: those it may write, and of those it may only
+    /// read the derived value.
     pub(crate) fn halves(
         self,
         terms: &mut Terms,
@@ -88,7 +89,8 @@ pub(crate) fn class_keys(terms: &mut Terms, th2: Term, client: Term, server: Ter
     (terms.keyed(reads, "read key", &[th2]), terms.keyed(halves, "write key", &[th2]))
 }
 
-/// b_i: what a middlebox proves itself with to the server (direction 0) or the client (direction 1).
+/// b_i: what a middlebox proves itself with to the server (direction 0) or the client (direction
+/// 1).
 pub(crate) fn b(
     terms: &mut Terms,
     setting: &Setting,

@@ -59,8 +59,8 @@ pub fn check(setting: Setting) -> Outcome {
 }
 
 impl World {
-    /// Whether the attacker has the key of a tag or signature. If not, an honest role made it in every run in which it
-    /// was accepted, because there is no other way to it.
+    /// Whether the attacker has the key of a tag or signature. If not, an honest role made it in
+    /// every run in which it was accepted, because there is no other way to it.
     fn can_forge(&mut self, proof: Term) -> bool {
         let key = match *self.terms.node(proof) {
             Node::Keyed(key, ..) | Node::Sealed { key, .. } => key,

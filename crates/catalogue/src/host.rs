@@ -1,4 +1,4 @@
-//! The `Host` of a request, which the bodies of objects contain.
+//! The `Host` of an HTTP request.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -13,7 +13,8 @@ const MAX_LEN: usize = 255;
 #[error("the header Host is not HOST or HOST:PORT of at most {MAX_LEN} bytes")]
 pub struct HostError;
 
-/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as in the request. It is valid in a URL; in JSON it may need escapes.
+/// `HOST` or `HOST:PORT` (RFC 9110 section 7.2), as in the request. It is valid in a URL; in JSON
+/// it may need escapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host<'a>(&'a str);
 
@@ -21,8 +22,8 @@ impl<'a> Host<'a> {
     /// Validates the value of the header.
     ///
     /// # Errors
-    /// [`HostError`] if it has more than 255 bytes, has no host, or violates the grammar of hosts and ports (RFC 3986
-    /// sections 3.2.2 and 3.2.3).
+    /// [`HostError`] if it has more than 255 bytes, has no host, or violates the grammar of hosts
+    /// and ports (RFC 3986 sections 3.2.2 and 3.2.3).
     pub fn new(header: &'a [u8]) -> Result<Self, HostError> {
         if header.len() > MAX_LEN {
             return Err(HostError);
@@ -63,8 +64,8 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// Whether `text` is a `reg-name` (RFC 3986 section 3.2.2): unreserved characters, percent-encoded bytes and
-/// sub-delimiters. IPv4 addresses match too.
+/// Whether `text` is a `reg-name` (RFC 3986 section 3.2.2): unreserved characters, percent-encoded
+/// bytes and sub-delimiters. IPv4 addresses match too.
 fn is_registered_name(text: &str) -> bool {
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

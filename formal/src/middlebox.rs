@@ -6,10 +6,12 @@ use crate::term::{Node, Term};
 use crate::world::{BoxSession, BoxTicket, Hello, Made, World};
 
 impl World {
-    /// Every honest middlebox answers every first flight that reaches it, with whatever stands before it.
+    /// Every honest middlebox answers every first flight that reaches it, with whatever stands
+    /// before it.
     pub(crate) fn send_box_hellos(&mut self) {
         for client in 0..self.client_hellos.len() {
-            // PATH is authenticated by nothing yet: the attacker may have put another one before the ClientHello.
+            // PATH is authenticated by nothing yet: the attacker may have put another one before
+            // the ClientHello.
             let own = self.client_hellos[client].path;
             let paths = (0..self.plain_paths).chain((own >= self.plain_paths).then_some(own));
             for path in paths.collect::<Vec<_>>() {
@@ -28,7 +30,8 @@ impl World {
         }
     }
 
-    /// MBHELLO and MBKEY of an honest middlebox: with a signature, and with tags if it knows the id.
+    /// MBHELLO and MBKEY of an honest middlebox: with a signature, and with tags if it knows the
+    /// id.
     fn send_hello(&mut self, path: usize, client: usize, position: usize, prefix: Term) {
         let hop = self.paths[path].hops[position];
         if self.setting.boxes[hop].corrupt
@@ -82,8 +85,8 @@ impl World {
             let here = hello.prefix == prefix && hello.position == position;
             if here && hello.resumed {
                 nonces.push(hello.value);
-            // A corrupt middlebox may announce the key of another one as its own: of one in front of it, because a key
-            // that depends on the announcement cannot be in it.
+            // A corrupt middlebox may announce the key of another one as its own: of one in front
+            // of it, because a key that depends on the announcement cannot be in it.
             } else if here || (*of == client && hello.position == 0 && position > 0) {
                 keys.push(hello.value);
             }

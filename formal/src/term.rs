@@ -18,7 +18,8 @@ impl Term {
 pub(crate) enum Node {
     /// A public constant.
     Public(&'static str),
-    /// A secret that an honest role draws; it depends on what the role had received when it drew it.
+    /// A secret that an honest role draws; it depends on what the role had received when it drew
+    /// it.
     Fresh(&'static str, Vec<Term>),
     /// A long-term or one-time secret of the attacker.
     Attacker(&'static str),

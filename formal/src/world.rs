@@ -1,4 +1,5 @@
-//! The fixed point: every honest role reacts to all that the attacker can send, until nothing is new.
+//! The fixed point: every honest role reacts to all that the attacker can send, until nothing is
+//! new.
 
 use std::collections::{HashMap, HashSet};
 
@@ -193,7 +194,8 @@ impl World {
         world
     }
 
-    /// The public keys, and the paths that the middleboxes allow: every selection of them in every order.
+    /// The public keys, and the paths that the middleboxes allow: every selection of them in every
+    /// order.
     fn prepare(&mut self) {
         for secret in [self.server_key].into_iter().chain(self.box_keys.clone()) {
             let public = self.terms.key_of(secret);

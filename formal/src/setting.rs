@@ -1,4 +1,5 @@
-//! What a search begins with: the middleboxes and their rights, who is corrupt, and which protections are removed.
+//! What a search begins with: the middleboxes and their rights, who is corrupt, and which
+//! protections are removed.
 
 /// What a middlebox may do in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +28,15 @@ pub struct Middlebox {
     pub rights: [Right; CONTEXTS],
 }
 
-/// A protection of the protocol that a search can do without, to show that the model notices its absence.
+/// A protection of the protocol that a search can do without, to show that the model notices its
+/// absence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protection {
-    /// The share for a resumed middlebox is sealed under y, which the client cannot derive, and not under psk (C1).
+    /// The share for a resumed middlebox is sealed under y, which the client cannot derive, and not
+    /// under psk (C1).
     ShareUnderY,
-    /// The first message of a resumed middlebox has a tag for the server, which the client cannot make (C2).
+    /// The first message of a resumed middlebox has a tag for the server, which the client cannot
+    /// make (C2).
     HelloTagForServer,
     /// A middlebox proves itself to the server with a key that the client does not have (C3).
     ReadyUnderZ,
