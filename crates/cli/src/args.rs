@@ -1,6 +1,6 @@
 //! The command line: the options of every verb, and the verb.
 
-use crate::commands::Verb;
+use crate::commands::{Verb, help};
 use crate::failure::Outcome;
 use crate::{log, output};
 use clap::builder::Styles;
@@ -32,20 +32,21 @@ pub struct Arguments {
     verbose: u8,
 
     #[command(subcommand)]
-    verb: Verb,
+    verb: Option<Verb>,
 }
 
 impl Arguments {
     /// Carries the verb out.
     pub fn run(self) -> Outcome {
         let verbose = self.verbose;
-        if !self.verb.runs_node()
+        let Some(verb) = self.verb else { return help::overview() };
+        if !verb.runs_node()
             && let Err(failure) = log::start(verbose, "off", LogFormat::Text)
         {
             // RUST_LOG may be meant for another program.
             output::note(format_args!("note: nothing is logged: {}", failure.text()));
         }
-        self.verb.run(verbose, Self::command)
+        verb.run(verbose, Self::command)
     }
 }
 

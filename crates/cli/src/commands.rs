@@ -11,6 +11,7 @@ pub mod fast;
 mod forward;
 mod get;
 mod grant;
+pub mod help;
 mod http;
 mod id;
 #[cfg(feature = "desktop")]
@@ -86,6 +87,7 @@ pub enum Verb {
     Restore(restore::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
+    Help(help::Arguments),
 }
 
 impl Verb {
@@ -131,6 +133,7 @@ impl Verb {
             Self::Restore(arguments) => wait(restore::run(arguments)),
             Self::Completions(arguments) => completions::run(arguments, command()),
             Self::Man(arguments) => man::run(arguments, command()),
+            Self::Help(arguments) => help::run(&arguments, &mut command()),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The argument that says where to start a session: NODE/SERVICE, or a capability.
 
-use crate::capability_text;
 use crate::failure::Failure;
 use crate::names::Names;
+use crate::secret_text;
 use crate::service_target::ServiceTarget;
 use levada_capability::Capability;
 use levada_client::{Client, RequestSpec};
@@ -45,7 +45,7 @@ impl Destination {
         let at = match self {
             Self::Service(at) => at,
             Self::Capability(text) => {
-                let capability = capability_text::read(text)?;
+                let capability = secret_text::read(text)?;
                 client.check_type_of(&capability, kind).await?;
                 return Ok(capability);
             }

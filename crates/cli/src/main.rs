@@ -8,7 +8,6 @@
 mod archive;
 mod args;
 mod attach;
-mod capability_text;
 mod commands;
 mod destination;
 mod failure;
@@ -21,12 +20,14 @@ mod output;
 mod parameters;
 mod passphrase;
 mod progress;
+mod secret_text;
 mod service_target;
 mod waiting;
 
-use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory, Parser};
 use commands::fast::child;
-use levada_core::Identity;
+use levada_core::{Identity, closest};
 use levada_home::set_new_key_hook;
 use levada_services::exec::program;
 use std::path::Path;
@@ -69,5 +70,33 @@ fn usage(error: &clap::Error) -> ExitCode {
         error.exit();
     }
     output::note(error.render().to_string().trim_end());
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && let Some(hint) = meant(word)
+    {
+        output::note(format_args!("\n{hint}"));
+    }
     failure::USAGE.into()
 }
+
+/// The verb that a wrong one may have meant, as a line for the user.
+fn meant(word: &str) -> Option<String> {
+    if let Some((_, instead)) = FOREIGN_VERBS.iter().find(|(foreign, _)| *foreign == word) {
+        return Some(format!("For `{word}`, use {instead}"));
+    }
+    let command = args::Arguments::command();
+    let verb = closest(word, command.get_subcommands().map(clap::Command::get_name))?;
+    Some(format!("Did you mean `{verb}`?"))
+}
+
+/// Verbs of other programs, and what to use in their place.
+const FOREIGN_VERBS: [(&str, &str); 9] = [
+    ("ssh", "levada run NODE/shell --pty, or levada run NODE/exec -- PROGRAM"),
+    ("scp", "levada share FILE, and levada get TICKET on the other machine"),
+    ("send", "levada share FILE, and levada get TICKET on the other machine"),
+    ("receive", "levada get TICKET"),
+    ("start", "levada up"),
+    ("serve", "levada up"),
+    ("list", "levada ls"),
+    ("version", "levada --version"),
+    ("exec", "levada run NODE/exec -- PROGRAM"),
+];

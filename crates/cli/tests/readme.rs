@@ -1,15 +1,21 @@
-//! Runs the transcript of README.md; `screens.rs` runs the part that needs screens.
+//! Runs the transcripts of README.md and docs/tutorial.md; `screens.rs` runs the part that needs screens.
 
 use std::collections::HashMap;
 
 use crate::support::exclusive;
-use crate::support::transcript::{fits, play};
+use crate::support::transcript::{README, TUTORIAL, fits, play};
 
 #[test]
 fn the_transcript_of_the_readme_is_true() {
     // Its nodes have default ports, and `levada ls` shows all nodes on loopback.
     let _alone = exclusive();
-    play("console", HashMap::new());
+    play(README, "console", HashMap::new());
+}
+
+#[test]
+fn the_transcript_of_the_tutorial_is_true() {
+    let _alone = exclusive();
+    play(TUTORIAL, "console", HashMap::new());
 }
 
 #[test]

@@ -32,7 +32,11 @@ fn the_screen_transcript_of_the_readme_is_true() {
     let export = |(name, screen): &(&str, XServer)| {
         ((*name).to_owned(), vec![format!("export DISPLAY={}", screen.display)])
     };
-    support::transcript::play("console screens", screens.iter().map(export).collect());
+    support::transcript::play(
+        support::transcript::TUTORIAL,
+        "console screens",
+        screens.iter().map(export).collect(),
+    );
 }
 
 /// A child process; killed when dropped.

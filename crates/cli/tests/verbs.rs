@@ -52,13 +52,40 @@ fn standard_output_holds_results_only() {
 }
 
 #[test]
+fn levada_alone_and_help_print_an_overview() {
+    let home = Home::new();
+    let overview = home.run("").ok();
+    assert!(overview.lines().count() <= 14 && overview.contains("invite"), "{overview}");
+    assert_eq!(home.run("help").ok(), overview);
+    assert!(home.run("help run").ok().contains("levada run"));
+    assert!(home.run("help --all").ok().contains("terminate"));
+    home.run("help rnu").fails(1, "did you mean `run`?");
+    home.run("man rnu").fails(1, "did you mean `run`?");
+}
+
+#[test]
+fn a_refusal_lists_what_is_open() {
+    let home = Home::new();
+    let _node = home.up("--name well --demo");
+    home.run("run well/exce").fails(1, "only clock, echo, exec");
+    home.run("run well/exec -- rm x").fails(121, "is not allowed, only ");
+    let guest = Home::new();
+    let invitation = home.run("invite --service clock").ok();
+    let code = invitation.trim_start_matches("levada join ").trim();
+    guest.args(["join", code]).ok();
+    guest.run("run well/exec -- date").fails(121, "only clock");
+}
+
+#[test]
 fn exit_codes_name_the_kind_of_failure() {
     let home = Home::new();
     let _node = home.up("--name well");
     home.run("query well/nothing").fails(1, "offers no service `nothing`");
     for (wrong, text) in [
-        ("", "Usage: levada"),
         ("fly", "unrecognized subcommand 'fly'"),
+        ("rnu", "Did you mean `run`?"),
+        ("ssh well", "levada run NODE/shell"),
+        ("run wel/clock", "Did you mean `well`?"),
         ("run", "required arguments were not provided"),
         ("run well", "NODE/SERVICE"),
         ("grant x", "required arguments were not provided"),

@@ -8,6 +8,8 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use levada_core::closest;
+
 use super::ConfigError;
 
 /// The maximum size of a configuration or service file, in bytes.
@@ -286,29 +288,8 @@ impl<'a> Value<'a> {
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (distance(name, candidate), candidate))
-        .min()
-        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(2));
-    match nearest {
-        Some((_, candidate)) => format!("it is unknown; did you mean `{candidate}`?"),
+    match closest(name, known.iter().copied()) {
+        Some(candidate) => format!("it is unknown; did you mean `{candidate}`?"),
         None => format!("it is unknown; known are {}", known.join(", ")),
     }
-}
-
-/// The edit distance of two texts: characters to insert, remove or replace (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    // Longer names are not typing errors; this bounds the work.
-    for (i, a) in from.chars().take(64).enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[to.len()]
 }

@@ -3,6 +3,7 @@
 
 mod backoff;
 mod clock;
+mod closest;
 mod digest;
 mod duration;
 mod framing;
@@ -23,6 +24,7 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
+pub use closest::closest;
 pub use digest::{Digest, Hasher, hmac_sha256, sha256};
 pub use duration::{DurationError, format_duration, parse_duration};
 pub use framing::{Framing, FramingError};

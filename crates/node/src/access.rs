@@ -62,6 +62,12 @@ impl Node {
             || allowed(&self.rights.store, identity, service)
     }
 
+    /// The names of the services that `identity` may request.
+    pub(crate) fn open_to(&self, identity: &Identity) -> Vec<&str> {
+        let names = self.services.keys().map(String::as_str);
+        names.filter(|name| self.may_request(identity, name)).collect()
+    }
+
     /// Whether a right to every service does not include this one. A shell has all rights of the
     /// node's user, so an invitation without a service must not include it.
     pub(crate) fn must_be_named(&self, service: &str) -> bool {

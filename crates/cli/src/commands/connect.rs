@@ -2,7 +2,7 @@
 
 use crate::attach::Escape;
 use crate::failure::Outcome;
-use crate::{attach, capability_text};
+use crate::{attach, secret_text};
 use clap::Args;
 use levada_client::Client;
 use levada_home::Home;
@@ -26,7 +26,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let capability = capability_text::read(&arguments.capability)?;
+    let capability = secret_text::read(&arguments.capability)?;
     let client = Client::new(&Home::open()?)?;
     attach::start(&client, &capability, arguments.escape).await
 }

@@ -16,10 +16,10 @@ use levada_services::forward::client::{
 };
 
 use crate::attach::Signals;
-use crate::capability_text;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{data, note, plain};
+use crate::secret_text;
 use crate::service_target::ServiceTarget;
 
 /// The type of the services that forward connections.
@@ -117,7 +117,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
                 let text = "expected NODE/SERVICE, such as alpha/forward, or a capability";
                 return Err(Failure::new(USAGE, text));
             }
-            let capability = capability_text::read(&text)?;
+            let capability = secret_text::read(&text)?;
             let client = Client::new(&Home::open()?)?;
             client.check_type_of(&capability, FORWARD).await?;
             let plan = Plan::within(words, capability.params())?;

@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::attach::Signals;
 use crate::failure::{Failure, LOCAL, NO, Outcome, PROTOCOL, UNREACHABLE, USAGE};
 use crate::output::{self, plain};
+use crate::secret_text;
 use report::Report;
 
 /// How long the connection over UDP may take, until both streams go by TCP.
@@ -50,7 +51,7 @@ const GIVE_UP: Duration = Duration::from_secs(600);
   levada get lvtkt1… -o /srv/film.mkv --seed 1h
   levada get lvtkt1… --json")]
 pub struct Arguments {
-    /// The ticket that `levada share` has printed
+    /// The ticket that `levada share` has printed, @FILE, or - for standard input
     #[arg(value_name = "TICKET")]
     ticket: String,
 
@@ -99,7 +100,8 @@ enum Ended {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let ticket = Ticket::from_text(arguments.ticket.trim()).map_err(|error| {
+    let text = secret_text::read_text(&arguments.ticket, "ticket")?;
+    let ticket = Ticket::from_text(text.trim()).map_err(|error| {
         Failure::new(USAGE, format!("{error}; pass the text that `levada share` has printed"))
     })?;
     let client = Arc::new(Client::new(&Home::open()?)?);

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Outcome};
 use crate::identity::IdentityOrName;
 use crate::parameters::Parameters;
-use crate::{capability_text, output};
+use crate::{output, secret_text};
 use clap::Args;
 use levada_capability::{Narrowing, Rights};
 use levada_client::Client;
@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let capability = capability_text::read(&arguments.capability)?;
+    let capability = secret_text::read(&arguments.capability)?;
     let now = SystemClock.now();
     if capability.expires() <= now {
         let end = output::time(capability.expires());

@@ -1,8 +1,8 @@
 //! `levada inspect`: shows what a capability permits, without its secret.
 
-use crate::capability_text;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
+use crate::secret_text;
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
 use levada_core::format_duration;
@@ -27,7 +27,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    let capability = capability_text::read(&arguments.capability)?;
+    let capability = secret_text::read(&arguments.capability)?;
     if arguments.json {
         output::json(object(&capability))?;
     } else {

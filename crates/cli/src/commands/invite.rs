@@ -8,7 +8,7 @@ use levada_client::control::{self, Request};
 use levada_core::{format_duration, parse_duration};
 use levada_home::Home;
 use levada_home::address::advertised;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// Invite another identity: prints the whole command that the invited side types
@@ -38,10 +38,14 @@ pub struct Arguments {
     /// and the port
     #[arg(long, value_name = "HOST:PORT", value_parser = advertised)]
     address: Vec<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let Arguments { service, name, expires, address } = arguments;
+    let Arguments { service, name, expires, address, json } = arguments;
     let named = name.clone();
     let request =
         Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };
@@ -51,6 +55,12 @@ pub async fn run(arguments: Arguments) -> Outcome {
         .ok_or_else(|| Failure::local("the node answered without a code"))?;
     if let Some(note) = pinned_note(&answer, named.as_deref()) {
         output::note(note);
+    }
+    if json {
+        let expires = &answer["expires"];
+        let command = format!("levada join {code}");
+        output::json(json!({ "code": code, "command": command, "expires": expires }))?;
+        return Ok(0);
     }
     let time = format_duration(expires);
     output::note(format_args!("Valid for one use within {time}. The invited side types:"));

@@ -14,7 +14,7 @@ use levada_services::brokering::invoke;
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
 use crate::service_target::ServiceTarget;
-use crate::{attach, capability_text, output};
+use crate::{attach, output, secret_text};
 
 /// For how long the other node may start the session.
 const EXPIRES: Duration = Duration::from_secs(300);
@@ -47,7 +47,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let capability = capability_text::read(&arguments.capability)?;
+    let capability = secret_text::read(&arguments.capability)?;
     let client = Client::new(&Home::open()?)?;
     let target = arguments.names.resolve(&client, &arguments.on.node).await?;
     let narrowed = narrow(client.key(), &capability, target.identity, SystemClock.now())?;

@@ -3,12 +3,14 @@
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
 use crate::output::{self, plain};
+use crate::secret_text;
 use clap::Args;
 use levada_capability::Invitation;
 use levada_client::{Client, Joined, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;
 use levada_home::Home;
+use serde_json::json;
 
 const PREFIX: &str = "lvinv1";
 
@@ -16,20 +18,26 @@ const PREFIX: &str = "lvinv1";
 ///
 /// Prints the nickname.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  levada join lvinv1… --as alpha")]
+#[command(after_help = "Examples:
+  levada join lvinv1… --as alpha
+  levada join @welcome")]
 pub struct Arguments {
-    /// The invitation; the whole pasted line is accepted too
+    /// The invitation, @FILE or - for standard input; the whole pasted line is accepted too
     #[arg(value_name = "CODE", required = true)]
     code: Vec<String>,
 
     /// The nickname; the node's own name if not given
     #[arg(long = "as", value_name = "NAME", value_parser = nickname)]
     name: Option<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let code = find(&arguments.code).ok_or_else(|| {
+    let typed = typed(&arguments.code)?;
+    let code = find(&typed).ok_or_else(|| {
         Failure::new(USAGE, format!("not an invitation: no word begins with `{PREFIX}`"))
     })?;
     let invitation = Invitation::from_text(code)?;
@@ -52,8 +60,25 @@ pub async fn run(arguments: Arguments) -> Outcome {
         let hint = hint(&joined.name, &open);
         output::note(format_args!("Open to you: {list}. Try it:  {hint}"));
     }
-    output::data(name)?;
+    if arguments.json {
+        let identity = joined.identity.to_string();
+        output::json(
+            json!({ "name": joined.name, "identity": identity, "services": joined.services }),
+        )?;
+    } else {
+        output::data(name)?;
+    }
     Ok(0)
+}
+
+/// The words of the invitation, from a file or standard input if the argument says so.
+fn typed(words: &[String]) -> Result<Vec<String>, Failure> {
+    match words {
+        [one] if one == "-" || one.starts_with('@') => {
+            Ok(vec![secret_text::read_text(one, "invitation")?.to_string()])
+        }
+        words => Ok(words.to_vec()),
+    }
 }
 
 /// The difference between the nickname and what the user may expect: the nickname until now, or the

@@ -1,6 +1,7 @@
 //! `levada man`: prints the manual pages, or writes them to a folder.
 
-use crate::failure::{Failure, NO, Outcome};
+use crate::commands::help;
+use crate::failure::{Failure, Outcome};
 use crate::output;
 use clap::builder::Resettable;
 use clap::{Args, Command};
@@ -29,13 +30,7 @@ pub fn run(arguments: Arguments, mut command: Command) -> Outcome {
         write_all(&command, &folder)?;
         return Ok(0);
     }
-    let mut found = &command;
-    for verb in &arguments.verb {
-        found = found.find_subcommand(verb).ok_or_else(|| {
-            let verb = arguments.verb.join(" ");
-            Failure::new(NO, format!("there is no verb `{verb}`; see `levada --help`"))
-        })?;
-    }
+    let found = help::find(&mut command, &arguments.verb)?;
     output::bytes(&page(found)?)
 }
 

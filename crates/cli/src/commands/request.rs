@@ -11,6 +11,7 @@ use levada_client::{Client, RequestSpec};
 use levada_core::parse_duration;
 use levada_core::{Clock, Framing, SystemClock};
 use levada_home::Home;
+use serde_json::json;
 use std::time::Duration;
 
 /// Request a session with fixed parameters; prints a capability
@@ -51,6 +52,10 @@ pub struct Arguments {
 
     #[command(flatten)]
     parameters: Parameters,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
@@ -71,6 +76,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let target = arguments.names.resolve(&client, &arguments.at.node).await?;
     let capability = client.request(&target, spec).await?;
     client.close();
-    output::data(capability.to_text().as_str())?;
+    let text = capability.to_text();
+    if arguments.json {
+        let node = capability.node().to_string();
+        let service = capability.service();
+        output::json(json!({ "capability": text.as_str(), "node": node, "service": service }))?;
+    } else {
+        output::data(text.as_str())?;
+    }
     Ok(0)
 }

@@ -1,9 +1,9 @@
 //! `levada revoke`: revokes a capability, or a session of this home's node, with all derived
 //! capabilities; or the permission that an invitation gave an identity.
 
-use crate::capability_text;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
+use crate::secret_text;
 use clap::Args;
 use levada_client::Client;
 use levada_client::control::{self, Request};
@@ -78,7 +78,7 @@ fn target(home: &Home, text: &str) -> Result<Target, Failure> {
 }
 
 async fn revoke(home: &Home, text: &str) -> Outcome {
-    let capability = capability_text::read(text)?;
+    let capability = secret_text::read(text)?;
     let client = Client::new(home)?;
     client.revoke(&capability).await?;
     client.close();

@@ -6,11 +6,11 @@
 mod background;
 mod follow;
 
-use crate::capability_text;
 use crate::destination::Destination;
 use crate::failure::{Failure, LOCAL, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{self, note};
+use crate::secret_text;
 use crate::service_target::ServiceTarget;
 use clap::Args;
 use follow::{Follow, Mode};
@@ -160,7 +160,7 @@ async fn right(at: Destination, names: Names) -> Result<Right, Failure> {
     let client = Client::new(&Home::open()?)?;
     let right = match at {
         Destination::Capability(text) => {
-            let capability = capability_text::read(&text)?;
+            let capability = secret_text::read(&text)?;
             client.check_type_of(&capability, DISPLAY).await?;
             Right::Capability(Box::new(capability))
         }

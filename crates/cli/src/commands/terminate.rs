@@ -1,7 +1,7 @@
 //! `levada terminate`: ends a session permanently.
 
 use crate::failure::Outcome;
-use crate::{capability_text, output};
+use crate::{output, secret_text};
 use clap::Args;
 use levada_client::Client;
 use levada_home::Home;
@@ -17,7 +17,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let capability = capability_text::read(&arguments.capability)?;
+    let capability = secret_text::read(&arguments.capability)?;
     let client = Client::new(&Home::open()?)?;
     client.terminate(&capability).await?;
     client.close();

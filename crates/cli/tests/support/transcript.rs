@@ -1,4 +1,4 @@
-//! Runs the transcripts of README.md. A line `NAME$ COMMAND` is run in a shell of the terminal
+//! Runs the transcripts of pages. A line `NAME$ COMMAND` is run in a shell of the terminal
 //! NAME, and must print the lines below it. There, `…` matches any characters, and a line `…` any
 //! lines. Nodes and commands that end with `&` run in the background.
 
@@ -17,10 +17,10 @@ struct Step {
 }
 
 /// The steps of all code blocks of this kind.
-fn steps(readme: &str, kind: &str) -> Vec<Step> {
+fn steps(page: &str, kind: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut inside = false;
-    for line in readme.lines() {
+    for line in page.lines() {
         if line.starts_with("```") {
             inside = line.strip_prefix("```") == Some(kind);
             continue;
@@ -99,7 +99,7 @@ impl Background {
         });
         assert!(
             printed,
-            "{} does not print what README.md shows\n{}",
+            "{} does not print what the page shows\n{}",
             step.command,
             background_output(logs)
         );
@@ -134,16 +134,20 @@ fn background_output(folder: &Path) -> String {
     all
 }
 
-/// Runs all steps of this kind: `console`, or `console screens` for those that need X servers.
+/// The pages with transcripts.
+pub const README: &str = include_str!("../../../../README.md");
+pub const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
+
+/// Runs all steps of a page of this kind: `console`, or `console screens` for those that need X servers.
 /// `exports` are the first commands of each terminal.
-pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
+pub fn play(page: &str, kind: &str, mut exports: HashMap<String, Vec<String>>) {
     // The logs of the test are not in the folder of the transcript.
     let folder = tempfile::tempdir().unwrap();
     let logs = tempfile::tempdir().unwrap();
     let mut node = None;
     let mut background = Vec::new();
-    let steps = steps(include_str!("../../../../README.md"), kind);
-    assert!(steps.len() > 8, "the transcript was found");
+    let steps = steps(page, kind);
+    assert!(steps.len() > 7, "the transcript was found");
     for step in steps {
         let exports = exports.entry(step.terminal.clone()).or_default();
         if step.command.starts_with("export ") {
@@ -177,7 +181,7 @@ pub fn play(kind: &str, mut exports: HashMap<String, Vec<String>>) {
         }
         assert!(
             is_expected(&output),
-            "{}$ {}\nREADME.md shows:\n{}\nit printed:\n{output}\n{}",
+            "{}$ {}\nthe page shows:\n{}\nit printed:\n{output}\n{}",
             step.terminal,
             step.command,
             step.expected.join("\n"),

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use levada_capability::{Capability, Invitation};
-use levada_core::{Framing, Identity, check_name};
+use levada_core::{Framing, Identity, check_name, closest};
 use levada_discovery::{Neighbour, Targets, browse};
 
 use super::{Client, ClientError};
 use levada_home::address;
-use levada_home::known::{MOST_ADDRESSES, Pin, PinError};
+use levada_home::known::{Known, MOST_ADDRESSES, Pin, PinError};
 
 /// A node to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub const DEFAULT_PORT: u16 = 5382;
 
 /// Maximum number of keys in an error message.
 const MAX_SHOWN: usize = 4;
+/// The maximum number of pinned names that an error lists.
+const MAX_LISTED: usize = 8;
 
 impl Client {
     /// Resolves NODE: a nickname pinned here, IDENTITY, or `IDENTITY@host:port`, which needs no pin
@@ -183,7 +185,10 @@ impl Client {
         let neighbour = match <[Neighbour; 1]>::try_from(seen.neighbours) {
             Ok([neighbour]) => neighbour,
             Err(none) if none.is_empty() => {
-                return Err(ClientError::Usage(unknown(name, "is not announced on this network")));
+                let names = self.with_known(Known::names).await?;
+                let names: Vec<&str> = names.iter().map(|pin| pin.name.as_str()).collect();
+                let text = unknown(name, "is not announced on this network");
+                return Err(ClientError::Usage(meant(name, &names, text)));
             }
             Err(several) => return Err(ClientError::Denied(conflict(name, &several))),
         };
@@ -249,6 +254,17 @@ fn explicit_target(node: &str, identity: &str, address: &str) -> Result<Target, 
         return Err(ClientError::Usage(format!("`{node}` has no address after the @")));
     }
     Ok(Target::typed(identity, address))
+}
+
+/// The error for an unknown name, with the pinned name that it may have meant, or all of a few.
+fn meant(name: &str, pinned: &[&str], text: String) -> String {
+    match closest(name, pinned.iter().copied()) {
+        Some(similar) => format!("{text}. Did you mean `{similar}`?"),
+        None if (1..=MAX_LISTED).contains(&pinned.len()) => {
+            format!("{text}. Pinned here: {}", pinned.join(", "))
+        }
+        None => text,
+    }
 }
 
 fn unknown(name: &str, why: &str) -> String {

@@ -65,7 +65,7 @@ impl RequestContext {
             SWARM => Some(&self.node.sharing.swarm),
             name => self.node.services.get(name),
         };
-        let offered = offered.ok_or_else(|| unknown_service(&service))?;
+        let offered = offered.ok_or_else(|| unknown_service(&service, &[]))?;
         self.check_framing(record.framing)?;
         verified.params = verified.params.without(Params::NONCE);
         let run = offered.service.prepare(&verified.params, Over::Stream);

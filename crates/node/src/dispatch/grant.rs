@@ -19,7 +19,7 @@ use crate::store::NewSession;
 
 use super::connect;
 use super::context::{OperationResult, RequestContext};
-use super::refusal::{denied, failed, unknown_service};
+use super::refusal::{denied, failed, not_open, unknown_service};
 use super::start::{Admitted, Start, about, refused_params};
 
 /// A session that was granted but is not stored yet.
@@ -102,12 +102,11 @@ impl RequestContext {
         let name = one_line(&request.service, MAX_NAME);
         let _ = self.subject.service.set(name.clone());
         if !self.node.may_request(&self.peer, &request.service) {
-            return Err(denied(&format!(
-                "this identity may not request `{name}` here; an invitation from the node's owner allows it"
-            )));
+            return Err(not_open(&name, &self.node.open_to(&self.peer)));
         }
         let offered = self.node.services.get(&request.service);
-        let offered = offered.ok_or_else(|| unknown_service(&name))?;
+        let offered =
+            offered.ok_or_else(|| unknown_service(&name, &self.node.open_to(&self.peer)))?;
         let framing = framing(offered, &request.framing)?;
         let params = params(&request, framing)?;
         let checked = check(&*offered.service, &params).map_err(refused_params)?;

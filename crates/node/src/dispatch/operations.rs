@@ -39,7 +39,7 @@ impl RequestContext {
             .map(services::describe)
             .collect();
         if services.is_empty() && !all {
-            return Err(unknown_service(&query.service));
+            return Err(unknown_service(&query.service, &self.node.open_to(&self.peer)));
         }
         Ok(Answer::Services(wire::Services { services }))
     }

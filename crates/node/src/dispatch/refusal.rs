@@ -4,6 +4,9 @@ use levada_core::wire::{Reason, Refusal};
 
 use crate::store::StoreError;
 
+/// The maximum number of services that a refusal lists.
+const MAX_LISTED: usize = 8;
+
 /// The refusal for an error of the node. The log has the cause; the peer learns only whether the
 /// disk is full or read-only.
 pub(super) fn failed(error: &(dyn std::error::Error + 'static)) -> Refusal {
@@ -31,6 +34,27 @@ pub(super) fn unknown_secret(kind: &str) -> Refusal {
     denied(&format!("this node has not issued this {kind}"))
 }
 
-pub(super) fn unknown_service(name: &str) -> Refusal {
-    Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`"))
+/// The refusal of a service that the node does not have; `open` are those that the peer may request.
+pub(super) fn unknown_service(name: &str, open: &[&str]) -> Refusal {
+    let open = listed(open);
+    Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`{open}"))
+}
+
+/// The refusal of a service that the peer may not request.
+pub(super) fn not_open(name: &str, open: &[&str]) -> Refusal {
+    let open = listed(open);
+    denied(&format!(
+        "this identity may not request `{name}` here{open}; an invitation from the node's owner allows it"
+    ))
+}
+
+/// The services that a peer may request, as the end of a sentence.
+fn listed(open: &[&str]) -> String {
+    match open {
+        [] => String::new(),
+        all if all.len() <= MAX_LISTED => format!(", only {}", all.join(", ")),
+        all => {
+            format!(", only {} and {} more", all[..MAX_LISTED].join(", "), all.len() - MAX_LISTED)
+        }
+    }
 }

@@ -21,6 +21,8 @@ const ENVIRONMENT: &str = "env.";
 pub(super) const DUMB: &str = "dumb";
 /// The longest name of a kind of terminal, in bytes.
 const MAX_TERM: usize = 64;
+/// The maximum number of programs that a refusal lists.
+const MAX_LISTED: usize = 8;
 
 /// The options, with the file of each program.
 pub(super) struct Policy {
@@ -169,7 +171,7 @@ impl Policy {
             return Err(no_program());
         }
         let name = args.remove(0);
-        let mut refused = Refused::NotAccepted(format!("the program {name:?} is not allowed"));
+        let mut refused = self.not_allowed(&name);
         for command in self.commands.iter().filter(|command| command.allowed.program == name) {
             match command.allowed.check(&args) {
                 Ok(()) => return Ok(Program { name, args, path: command.path.clone() }),
@@ -177,6 +179,18 @@ impl Policy {
             }
         }
         Err(refused)
+    }
+
+    /// The refusal of a program, with those that are allowed.
+    fn not_allowed(&self, name: &str) -> Refused {
+        let programs = self.commands.iter().map(|command| command.allowed.program.as_str());
+        let mut programs: Vec<&str> = programs.collect();
+        programs.dedup();
+        let others = programs.len().saturating_sub(MAX_LISTED);
+        programs.truncate(MAX_LISTED);
+        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+        let allowed = programs.join(", ");
+        Refused::NotAccepted(format!("the program {name:?} is not allowed, only {allowed}{more}"))
     }
 
     /// Whether `key` is the kind of the client's terminal, which a session with a terminal may
@@ -323,7 +337,8 @@ mod tests {
             assert_eq!(refused(&args), "the argument \"-u\" is not allowed for \"date\"");
         }
         for program in ["/bin/cat", "Cat", "cat ", "", "sh", "./cat", "cat\0"] {
-            assert_eq!(refused(&[program]), format!("the program {program:?} is not allowed"));
+            let text = format!("the program {program:?} is not allowed, only ");
+            assert!(refused(&[program]).starts_with(&text), "{program}");
         }
         assert_eq!(refused(&[]), "no program is named");
     }

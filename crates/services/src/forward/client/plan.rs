@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use crate::forward::{Address, Host, HostPort, LISTEN, Pattern};
+use crate::forward::{Address, AddressError, Host, HostPort, LISTEN, Pattern};
 use levada_core::Params;
 
 use super::{ForwardError, USAGE};
@@ -143,7 +143,8 @@ fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
     match words.target.as_slice() {
         [] => Ok(None),
         [text] => {
-            let address = text.parse::<Address>().map_err(usage)?.with_udp(words.udp);
+            let address = text.parse::<Address>().map_err(|error| not_an_address(text, error))?;
+            let address = address.with_udp(words.udp);
             if words.udp && matches!(address, Address::Unix(_)) {
                 return Err(usage("--udp is for HOST:PORT"));
             }
@@ -153,6 +154,17 @@ fn target(words: &Words) -> Result<Option<Address>, ForwardError> {
             Ok(Some(address))
         }
         _ => Err(usage("connections go to one address; several are for --socks")),
+    }
+}
+
+/// The error for a target that is no address. `PORT:HOST:PORT`, as ssh takes it, is answered with
+/// the words for the same.
+fn not_an_address(text: &str, error: AddressError) -> ForwardError {
+    match text.split_once(':') {
+        Some((port, target)) if port.parse::<u16>().is_ok() && target.contains(':') => {
+            usage(format_args!("in place of {text}, write --listen {port} -- {target}"))
+        }
+        _ => usage(error),
     }
 }
 

@@ -1,4 +1,6 @@
-//! The argument CAPABILITY: the text itself, `@file`, or `-` for a line of standard input.
+//! Arguments that are secrets, such as CAPABILITY: the text itself, `@file`, or `-` for a line of
+//! standard input. An argument is visible to other users of the machine, and in the history of the
+//! shell.
 
 use crate::failure::{Failure, USAGE};
 use levada_capability::Capability;
@@ -15,25 +17,32 @@ const MAX_TEXT: usize = 1024 * 1024;
 /// # Errors
 /// [`Failure`] 2 if the text is no capability, 120 if the file cannot be read.
 pub fn read(argument: &str) -> Result<Capability, Failure> {
-    let text = match argument.strip_prefix('@') {
-        Some(file) => from_file(Path::new(file))?,
-        None if argument == "-" => from_line(&mut Unbuffered)?,
-        None => Zeroizing::new(argument.to_owned()),
-    };
-    Ok(Capability::from_text(text.trim())?)
+    Ok(Capability::from_text(read_text(argument, "capability")?.trim())?)
 }
 
-fn from_file(path: &Path) -> Result<Zeroizing<String>, Failure> {
+/// Reads the secret text that `argument` denotes; errors name it as `what`.
+///
+/// # Errors
+/// [`Failure`] 2 if it is no text, 120 if the file or standard input cannot be read.
+pub fn read_text(argument: &str, what: &str) -> Result<Zeroizing<String>, Failure> {
+    match argument.strip_prefix('@') {
+        Some(file) => from_file(Path::new(file), what),
+        None if argument == "-" => from_line(&mut Unbuffered, what),
+        None => Ok(Zeroizing::new(argument.to_owned())),
+    }
+}
+
+fn from_file(path: &Path, what: &str) -> Result<Zeroizing<String>, Failure> {
     let mut bytes = Zeroizing::new(Vec::new());
     File::open(path)
         .and_then(|file| file.take(MAX_TEXT as u64).read_to_end(&mut bytes))
-        .map_err(Failure::file("read the capability from", path))?;
-    text(&bytes)
+        .map_err(Failure::file(&format!("read the {what} from"), path))?;
+    text(&bytes, what)
 }
 
 /// Reads exactly one line: the rest of standard input belongs to the session.
-fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
-    let fail = |text: &str| Failure::local(format!("no capability on standard input: {text}"));
+fn from_line(input: &mut impl Read, what: &str) -> Result<Zeroizing<String>, Failure> {
+    let fail = |text: &str| Failure::local(format!("no {what} on standard input: {text}"));
     let mut line = Zeroizing::new(Vec::with_capacity(4096));
     let mut byte = [0];
     loop {
@@ -50,12 +59,13 @@ fn from_line(input: &mut impl Read) -> Result<Zeroizing<String>, Failure> {
     if line.is_empty() {
         return Err(fail("it is empty"));
     }
-    text(&line)
+    text(&line, what)
 }
 
-fn text(bytes: &[u8]) -> Result<Zeroizing<String>, Failure> {
+fn text(bytes: &[u8], what: &str) -> Result<Zeroizing<String>, Failure> {
     let text = std::str::from_utf8(bytes);
-    let text = text.map_err(|_| Failure::new(USAGE, "not a capability: it is not UTF-8 text"))?;
+    let refused = |_| Failure::new(USAGE, format!("not a {what}: it is not UTF-8 text"));
+    let text = text.map_err(refused)?;
     Ok(Zeroizing::new(text.to_owned()))
 }
 
@@ -75,10 +85,10 @@ mod tests {
     #[test]
     fn reads_one_line_and_leaves_the_rest() {
         let mut input = "\nlvcap1abc\nrest".as_bytes();
-        assert_eq!(from_line(&mut input).unwrap().as_str(), "lvcap1abc");
+        assert_eq!(from_line(&mut input, "capability").unwrap().as_str(), "lvcap1abc");
         assert_eq!(input, b"rest");
-        assert_eq!(from_line(&mut "last".as_bytes()).unwrap().as_str(), "last");
-        assert!(from_line(&mut "\n".as_bytes()).is_err());
-        assert!(from_line(&mut [0xff, 0xfe].as_slice()).is_err());
+        assert_eq!(from_line(&mut "last".as_bytes(), "capability").unwrap().as_str(), "last");
+        assert!(from_line(&mut "\n".as_bytes(), "capability").is_err());
+        assert!(from_line(&mut [0xff, 0xfe].as_slice(), "capability").is_err());
     }
 }
