@@ -22,6 +22,8 @@ use crate::library::{Count, in_full, with_library};
 
 /// How long a server may take to start or to end, and a client to finish.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval at which a server is asked to end again.
+const SIGNAL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A server, and the clients that use it one after the other.
 struct Service {
@@ -130,18 +132,41 @@ fn is_ready(service: &Service, place: &Testbed) -> bool {
 impl Drop for Server {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
-        let _ = kill_process(pid, self.stop);
-        if wait(&mut self.child).is_none() {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-            assert!(thread::panicking(), "the server does not end");
+        let start = Instant::now();
+        // Once is not enough: Python discards a KeyboardInterrupt that is raised in a finaliser.
+        while start.elapsed() < TIMEOUT {
+            let _ = kill_process(pid, self.stop);
+            if wait_within(&mut self.child, SIGNAL_INTERVAL).is_some() {
+                return;
+            }
         }
+        let threads = threads_of(pid);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        assert!(thread::panicking(), "the server does not end; its threads wait in:\n{threads}");
     }
 }
 
+/// The functions of the kernel in which the threads of a process wait, with the system call of each.
+fn threads_of(pid: Pid) -> String {
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
+    tasks
+        .map(|task| format!("{} {}\n", of_file(&task, "wchan"), of_file(&task, "syscall")))
+        .collect()
+}
+
+fn of_file(task: &fs::DirEntry, file: &str) -> String {
+    fs::read_to_string(task.path().join(file)).unwrap_or_default().trim().to_owned()
+}
+
 fn wait(child: &mut Child) -> Option<ExitStatus> {
+    wait_within(child, TIMEOUT)
+}
+
+fn wait_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let start = Instant::now();
-    while start.elapsed() < TIMEOUT {
+    while start.elapsed() < limit {
         if let Some(status) = child.try_wait().unwrap() {
             return Some(status);
         }
