@@ -86,10 +86,7 @@ pub(super) fn assemble(
     let policy = Policy::new(config, overrides, known, &store).map_err(UpError::of)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open_if_needed(home, config, overrides, clock.clone())?;
-    let builder = services::Builder {
-        registry: registry(catalogue.clone()),
-        context: Context { node: key.identity(), client: Arc::new(Calls::new(client.clone())) },
-    };
+    let builder = builder(catalogue.clone(), &key, client.clone());
     let services = services::offered(config, overrides, known, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
@@ -121,8 +118,7 @@ pub(super) fn assemble(
         key,
     };
     pin_self(&node, &mut notes);
-    let https = sockets.http.as_ref().is_some_and(|port| port.tls.is_some());
-    let announcement = announcement(&node, https, notes);
+    let announcement = announcement(&node, sockets.has_tls(), notes);
     Ok(Assembled {
         node: Arc::new(node),
         sockets,
@@ -135,6 +131,19 @@ pub(super) fn assemble(
         // `catalogue serve` serves only the catalogue.
         forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
+}
+
+/// Makes services of their definitions.
+fn builder(
+    catalogue: Option<Arc<CatalogueHandle>>,
+    key: &SecretKey,
+    client: Arc<Client>,
+) -> services::Builder {
+    let calls = Arc::new(Calls::new(client));
+    services::Builder {
+        registry: registry(catalogue),
+        context: Context { node: key.identity(), client: calls },
+    }
 }
 
 fn sharing(home: &Home, config: &Config) -> Sharing {

@@ -46,6 +46,11 @@ impl Sockets {
         Ok(Self { listeners, http, middlebox })
     }
 
+    /// Returns true if the HTTP port uses TLS.
+    pub(super) fn has_tls(&self) -> bool {
+        self.http.as_ref().is_some_and(|port| port.tls.is_some())
+    }
+
     /// Prepares the middlebox of `config`, if it has one, and notes its address.
     pub(super) fn start_middlebox(
         &self,
