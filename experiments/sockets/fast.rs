@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::apart;
 use super::experiment::{ALL, Experiment};
 use super::subject::{SUBJECTS, Subject};
-use crate::binary::levada;
+use crate::binary::{build, levada};
 
 /// Whether a subject is measured in a process of its own, with fast sockets.
 pub fn is_fast(subject: Subject) -> bool {
@@ -78,11 +78,7 @@ pub fn measure(
 pub fn binary() -> anyhow::Result<&'static PathBuf> {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     if BINARY.get().is_none() {
-        if let Some(cargo) = env::var_os("CARGO") {
-            let words = ["build", "--profile", "dist", "--quiet", "--package", "levada-preload"];
-            let built = Command::new(cargo).args(words).status().context("run cargo")?;
-            ensure!(built.success(), "the library cannot be built");
-        }
+        build(&["--package", "levada-preload"])?;
         let _ = BINARY.set(levada()?);
     }
     BINARY.get().context("there is no binary")

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, ratio_row};
 
+use crate::binary::build;
 use crate::measuring::Measuring;
 use crate::table::{Table, short};
 
@@ -38,12 +39,7 @@ fn conditions(bytes: usize) -> Params {
 /// The program is an example of the crate `ring`, where mappings may be made.
 fn one(how: &str, bytes: usize) -> anyhow::Result<Vec<Measured>> {
     let program = env::current_exe()?.with_file_name("examples").join("remapping");
-    if let Some(cargo) = env::var_os("CARGO") {
-        let words =
-            ["build", "--profile", "dist", "--quiet", "--package", "levada-ring", "--example"];
-        let built = Command::new(cargo).args(words).arg("remapping").status()?;
-        ensure!(built.success(), "the program cannot be built");
-    }
+    build(&["--package", "levada-ring", "--example", "remapping"])?;
     let output = Command::new(&program).args([how, &bytes.to_string()]).output();
     let output = output.with_context(|| format!("run {}", program.display()))?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
