@@ -17,6 +17,7 @@ mod output;
 pub mod peer;
 mod random;
 pub mod simulator;
+mod timeout;
 
 pub use description::{Description, DescriptionError, UdpStream};
 pub use geometry::{ChunkSize, Geometry, GeometryError, MAX_CHUNKS};

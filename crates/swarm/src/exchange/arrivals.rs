@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::PeerId;
-
-/// The lower bound of the time until an accepted chunk is wanted from others.
-const MIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The upper bound.
-const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::timeout::late_after;
 
 /// A chunk that was accepted.
 pub(super) struct Expected {
@@ -28,7 +24,7 @@ pub(super) struct Arrivals {
 impl Arrivals {
     /// A chunk was accepted. Returns the moment from which it is late.
     pub(super) fn expect(&mut self, index: u32, from: PeerId, now: Duration) -> Duration {
-        let until = now + (self.average * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
+        let until = now + late_after(self.average);
         self.expected.insert(index, Expected { from, since: now, until });
         until
     }

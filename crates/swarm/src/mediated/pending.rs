@@ -4,11 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::PeerId;
-
-/// The lower bound of the time until a chunk is fetched from another provider.
-const MIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// The upper bound.
-const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+use crate::timeout::late_after;
 
 /// A chunk on its way into the cache.
 pub(super) struct Fetch {
@@ -39,8 +35,7 @@ impl Pending {
         now: Duration,
     ) {
         let from = provider.unwrap_or(PeerId::COORDINATOR);
-        let timeout = (self.latency * 8).clamp(MIN_TIMEOUT, MAX_TIMEOUT);
-        let until = provider.map(|_| now + timeout);
+        let until = provider.map(|_| now + late_after(self.latency));
         self.fetches.insert(index, Fetch { from, since: now, until, tried });
     }
 
