@@ -133,7 +133,7 @@ impl Verb {
             Self::Restore(arguments) => wait(restore::run(arguments)),
             Self::Completions(arguments) => completions::run(arguments, command()),
             Self::Man(arguments) => man::run(arguments, command()),
-            Self::Help(arguments) => help::run(&arguments, &mut command()),
+            Self::Help(arguments) => help::run(&arguments, command()),
         }
     }
 

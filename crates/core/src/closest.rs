@@ -19,7 +19,10 @@ pub fn closest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 fn distance(from: &str, to: &str) -> usize {
     let from: Vec<char> = from.chars().collect();
     let to: Vec<char> = to.chars().collect();
-    if from != to && (from.len().abs_diff(to.len()) > MAX_DISTANCE || from.len() > MAX_LEN) {
+    if from == to {
+        return 0;
+    }
+    if from.len().abs_diff(to.len()) > MAX_DISTANCE || from.len().max(to.len()) > MAX_LEN {
         return MAX_DISTANCE + 1;
     }
     let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];

@@ -38,12 +38,12 @@ pub struct Arguments {
     all: bool,
 }
 
-pub fn run(arguments: &Arguments, command: &mut Command) -> Outcome {
+pub fn run(arguments: &Arguments, mut command: Command) -> Outcome {
     if arguments.verb.is_empty() && !arguments.all {
         return overview();
     }
     command.build();
-    let help = find(command, &arguments.verb)?.render_long_help().to_string();
+    let help = find(&command, &arguments.verb)?.clone().render_long_help().to_string();
     output::bytes(help.as_bytes())
 }
 
@@ -59,22 +59,16 @@ pub fn overview() -> Outcome {
 ///
 /// # Errors
 /// [`Failure`] 1 for a verb that does not exist, with a similar one.
-pub fn find<'a>(
-    mut command: &'a mut Command,
-    words: &[String],
-) -> Result<&'a mut Command, Failure> {
+pub fn find<'a>(mut command: &'a Command, words: &[String]) -> Result<&'a Command, Failure> {
     for word in words {
-        if command.find_subcommand(word).is_none() {
+        command = command.find_subcommand(word).ok_or_else(|| {
             let verb = words.join(" ");
-            let verbs = command.get_subcommands().map(Command::get_name);
-            let end = match closest(word, verbs) {
+            let end = match closest(word, command.get_subcommands().map(Command::get_name)) {
                 Some(similar) => format!("did you mean `{similar}`?"),
                 None => "`levada help --all` lists all".to_owned(),
             };
-            return Err(Failure::new(NO, format!("there is no verb `{verb}`; {end}")));
-        }
-        let found = command.find_subcommand_mut(word);
-        command = found.ok_or_else(|| Failure::new(NO, format!("there is no verb `{word}`")))?;
+            Failure::new(NO, format!("there is no verb `{verb}`; {end}"))
+        })?;
     }
     Ok(command)
 }

@@ -30,7 +30,7 @@ pub fn run(arguments: Arguments, mut command: Command) -> Outcome {
         write_all(&command, &folder)?;
         return Ok(0);
     }
-    let found = help::find(&mut command, &arguments.verb)?;
+    let found = help::find(&command, &arguments.verb)?;
     output::bytes(&page(found)?)
 }
 

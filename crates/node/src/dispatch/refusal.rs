@@ -1,5 +1,6 @@
 //! Refusals of several operations.
 
+use levada_core::listed;
 use levada_core::wire::{Reason, Refusal};
 
 use crate::store::StoreError;
@@ -34,27 +35,22 @@ pub(super) fn unknown_secret(kind: &str) -> Refusal {
     denied(&format!("this node has not issued this {kind}"))
 }
 
-/// The refusal of a service that the node does not have; `open` are those that the peer may request.
+/// The refusal of a service that the node does not have; `open` are those that the peer may
+/// request.
 pub(super) fn unknown_service(name: &str, open: &[&str]) -> Refusal {
-    let open = listed(open);
+    let open = only(open);
     Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`{open}"))
 }
 
 /// The refusal of a service that the peer may not request.
 pub(super) fn not_open(name: &str, open: &[&str]) -> Refusal {
-    let open = listed(open);
+    let open = only(open);
     denied(&format!(
         "this identity may not request `{name}` here{open}; an invitation from the node's owner allows it"
     ))
 }
 
 /// The services that a peer may request, as the end of a sentence.
-fn listed(open: &[&str]) -> String {
-    match open {
-        [] => String::new(),
-        all if all.len() <= MAX_LISTED => format!(", only {}", all.join(", ")),
-        all => {
-            format!(", only {} and {} more", all[..MAX_LISTED].join(", "), all.len() - MAX_LISTED)
-        }
-    }
+fn only(open: &[&str]) -> String {
+    if open.is_empty() { String::new() } else { format!(", only {}", listed(open, MAX_LISTED)) }
 }

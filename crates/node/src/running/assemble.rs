@@ -24,7 +24,7 @@ use levada_config::{Config, ForwardSource};
 use levada_home::Home;
 
 use crate::error::UpError;
-use crate::node::{Life, Network, Node, Rights, Sharing};
+use crate::node::{Life, Node, Rights, Sharing};
 use crate::overrides::Overrides;
 use crate::peers::Peers;
 use crate::policy::Policy;
@@ -95,8 +95,7 @@ pub(super) fn assemble(
     let sockets = Sockets::bind(config, overrides, previous, &mut notes)?;
     store.now_at_least(clock.now()).map_err(UpError::of)?;
     let middlebox = sockets.start_middlebox(&key, config, known, &mut notes)?;
-    let network = sockets.network(config, overrides, &key, &services)?;
-    let network = Network { middlebox, ..network };
+    let network = sockets.network(config, overrides, &key, &services, middlebox)?;
     let sharing = sharing(home, config);
     if let Some(catalogue) = &catalogue {
         offer_swarm(catalogue, &sharing, &key, &store, &clock);

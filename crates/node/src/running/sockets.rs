@@ -75,6 +75,7 @@ impl Sockets {
         overrides: &Overrides,
         key: &Arc<SecretKey>,
         services: &BTreeMap<String, Offered>,
+        middlebox: Option<NodeMiddlebox>,
     ) -> Result<Network, UpError> {
         let tls = Arc::new(ServerConfig::new(key).map_err(UpError::of)?);
         let is_overridden = !overrides.advertise.is_empty();
@@ -86,7 +87,7 @@ impl Sockets {
             http: self.http.as_ref().and_then(|port| port.listener.local_addr().ok()),
             paths: server_paths(key, &tls, services),
             tls,
-            middlebox: None,
+            middlebox,
         })
     }
 }

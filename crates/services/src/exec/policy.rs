@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use levada_core::Params;
+use levada_core::{Params, listed};
 use levada_service::stdio::Window;
 use levada_service::{DefinitionError, Refused};
 
@@ -171,14 +171,14 @@ impl Policy {
             return Err(no_program());
         }
         let name = args.remove(0);
-        let mut refused = self.not_allowed(&name);
+        let mut refused = None;
         for command in self.commands.iter().filter(|command| command.allowed.program == name) {
             match command.allowed.check(&args) {
                 Ok(()) => return Ok(Program { name, args, path: command.path.clone() }),
-                Err(reason) => refused = reason,
+                Err(reason) => refused = Some(reason),
             }
         }
-        Err(refused)
+        Err(refused.unwrap_or_else(|| self.not_allowed(&name)))
     }
 
     /// The refusal of a program, with those that are allowed.
@@ -186,11 +186,8 @@ impl Policy {
         let programs = self.commands.iter().map(|command| command.allowed.program.as_str());
         let mut programs: Vec<&str> = programs.collect();
         programs.dedup();
-        let others = programs.len().saturating_sub(MAX_LISTED);
-        programs.truncate(MAX_LISTED);
-        let more = if others > 0 { format!(" and {others} more") } else { String::new() };
-        let allowed = programs.join(", ");
-        Refused::NotAccepted(format!("the program {name:?} is not allowed, only {allowed}{more}"))
+        let allowed = listed(&programs, MAX_LISTED);
+        Refused::NotAccepted(format!("the program {name:?} is not allowed, only {allowed}"))
     }
 
     /// Whether `key` is the kind of the client's terminal, which a session with a terminal may
