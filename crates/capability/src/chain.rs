@@ -26,7 +26,7 @@ pub enum Widening {
     /// It has more uses than the link before it.
     #[error("it has more uses than what it is derived from")]
     Uses,
-    /// Its running time is longer than that of the link before it.
+    /// Its running time is longer than the running time of the link before it.
     #[error("its sessions may run for longer than those it is derived from")]
     MaxRun,
     /// It sets a parameter that an earlier link has set, even to the same value.

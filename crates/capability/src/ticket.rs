@@ -20,9 +20,9 @@ const TERMS_LEN: usize = 32 + 8 + 8 + 4 + 1 + KEY_LEN;
 const MAX_LEN: usize =
     KEY_LEN + Ticket::SECRET_LEN + TERMS_LEN + 1 + MAX_ADDRESSES * (1 + MAX_NAME);
 
-/// What a ticket says of its share and of those that may use it. The coordinator enforces its own
-/// copy of the terms; only `root` and `length` bind the coordinator, because the bearer verifies
-/// the content against them.
+/// The terms of a ticket: its share, and the identities that may use it. The coordinator enforces
+/// its copy of the terms; only `root` and `length` bind the coordinator, because the bearer
+/// verifies the content against them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TicketTerms {
     /// The BLAKE3 hash of the content.

@@ -64,7 +64,7 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// Whether `text` is a `reg-name` (RFC 3986 section 3.2.2): unreserved characters, percent-encoded
+/// Returns true for a `reg-name` (RFC 3986 section 3.2.2): unreserved characters, percent-encoded
 /// bytes and sub-delimiters. IPv4 addresses match too.
 fn is_registered_name(text: &str) -> bool {
     let mut bytes = text.bytes();

@@ -58,7 +58,7 @@ pub struct Index {
     /// The number of objects of each kind, in the order of [`Kind::ALL`].
     counts: [AtomicUsize; Kind::ALL.len()],
     /// The media type and the length in bytes of every package that a version refers to. If
-    /// versions give it several media types, that of the object that was published first is used.
+    /// versions give it several media types, the object that was published first decides.
     packages: RwLock<HashMap<Digest, (Arc<str>, u64)>>,
     layer: RwLock<Layer>,
     feed: RwLock<Feed>,

@@ -1,5 +1,5 @@
 //! Compatibility with reTHINK's catalogue: the import of its folders, and its answers under
-//! `/.well-known/`. Bodies are byte for byte those of reTHINK's catalogue.
+//! `/.well-known/`. Bodies equal the bodies of reTHINK's catalogue byte for byte.
 //! `docs/catalogue-rethink.md` specifies the rules and the differences.
 //!
 //! A [`Catalogue`] is built from [`Entry`] values, which come from the store, and returns an

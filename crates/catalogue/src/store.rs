@@ -102,7 +102,7 @@ pub trait Store: Send + Sync {
     fn get(&self, key: &Key, version: &Version) -> Result<Option<Published>, StoreError>;
 
     /// All versions of an object, yanked ones too, ascending by
-    /// [`precedence`](crate::model::version::precedence); those of equal precedence are in the
+    /// [`precedence`](crate::model::version::precedence); versions of equal precedence are in the
     /// order of publication. Empty if there is no such object. The descriptors are left out,
     /// because they may be long: each is empty.
     ///

@@ -1,4 +1,5 @@
-//! Runs the transcripts of README.md and docs/tutorial.md; `screens.rs` runs the part that needs screens.
+//! Runs the transcripts of README.md and docs/tutorial.md; `screens.rs` runs the part that needs
+//! screens.
 
 use std::collections::HashMap;
 

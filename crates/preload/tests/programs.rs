@@ -147,7 +147,8 @@ impl Drop for Server {
     }
 }
 
-/// The functions of the kernel in which the threads of a process wait, with the system call of each.
+/// The functions of the kernel in which the threads of a process wait, with the system call of
+/// each.
 fn threads_of(pid: Pid) -> String {
     let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
     let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();

@@ -33,8 +33,8 @@ impl Default for Timeouts {
     }
 }
 
-/// How many bytes a client must read within [`Timeouts::stall`]; the connection of a slower one is
-/// closed.
+/// The number of bytes that a client must read within [`Timeouts::stall`]; the connection of a
+/// slower one is closed.
 pub const MIN_PROGRESS: u64 = 32 * 1024;
 
 /// How the catalogue is served.

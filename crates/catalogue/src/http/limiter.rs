@@ -23,8 +23,8 @@ pub(super) use pool::Activity;
 
 /// How many connections are accepted beyond the limit.
 const RESERVED: usize = 32;
-/// How often a waiting connection tries again without a notification: none is sent when another
-/// connection becomes idle.
+/// The interval at which a waiting connection tries again without a notification: none is sent when
+/// another connection becomes idle.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The connections of a server.

@@ -1,6 +1,6 @@
 //! Which part of the API a path belongs to.
 
-/// Whether a path is answered by the reTHINK compatibility layer, if this build has it.
+/// Returns true if the reTHINK compatibility layer answers a path, and this build has it.
 pub(super) fn is_rethink(path: &str) -> bool {
     cfg!(feature = "rethink") && is_below(path, "/.well-known")
 }

@@ -37,7 +37,7 @@ pub struct Catalogue {
 #[derive(Debug)]
 struct Listing {
     order: u64,
-    /// Its name and that of its package. `None` if both equal the name of its key, which is the
+    /// Its name and the name of its package. `None` if both equal the name of its key, which is the
     /// usual case and saves memory.
     names: Option<Box<[Arc<str>; 2]>>,
 }
@@ -122,7 +122,7 @@ impl Catalogue {
     }
 
     /// The answer to `path`, the undecoded path of the request. A query and empty segments are
-    /// ignored. `conditions` are those of a POST; a GET has none.
+    /// ignored. A POST has `conditions`; a GET has none.
     pub fn answer(&self, path: &[u8], conditions: Option<&Conditions>) -> Answer {
         self.find(path, conditions).unwrap_or_else(Answer::Missing)
     }

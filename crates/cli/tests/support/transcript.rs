@@ -138,8 +138,8 @@ fn background_output(folder: &Path) -> String {
 pub const README: &str = include_str!("../../../../README.md");
 pub const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
 
-/// Runs all steps of a page of this kind: `console`, or `console screens` for those that need X servers.
-/// `exports` are the first commands of each terminal.
+/// Runs all steps of a page of this kind: `console`, or `console screens` for those that need X
+/// servers. `exports` are the first commands of each terminal.
 pub fn play(page: &str, kind: &str, mut exports: HashMap<String, Vec<String>>) {
     // The logs of the test are not in the folder of the transcript.
     let folder = tempfile::tempdir().unwrap();

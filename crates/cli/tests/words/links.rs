@@ -31,7 +31,8 @@ fn without_fences(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The anchors of a page: its headings in lower case, with dashes for spaces and without punctuation.
+/// The anchors of a page: its headings in lower case, with dashes for spaces and without
+/// punctuation.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut all = BTreeSet::new();

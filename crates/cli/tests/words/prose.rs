@@ -61,8 +61,8 @@ const fn record(name: &'static str, phrases: usize, openers: usize) -> Record {
 }
 
 const RECORD: &[Record] = &[
-    record("capability", 24, 125),
-    record("catalogue", 32, 124),
+    record("capability", 19, 121),
+    record("catalogue", 29, 121),
     record("channel", 46, 134),
     record("cli", 40, 93),
     record("client", 58, 99),

@@ -15,8 +15,8 @@ pub(super) struct Framing<'a> {
 }
 
 impl Framing<'_> {
-    /// How the end of the body is found. Ambiguous framing is refused: a proxy in front could
-    /// interpret it differently (request smuggling).
+    /// The rule by which the end of the body is found. Ambiguous framing is refused: a proxy in
+    /// front could interpret it differently (request smuggling).
     pub fn body_length(&self, method: Method) -> Result<BodyLength, Refusal> {
         let ambiguous = refuse(
             400,

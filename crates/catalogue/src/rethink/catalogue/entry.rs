@@ -21,7 +21,7 @@ pub struct Entry {
     /// The object.
     pub key: Key,
     /// The rank of the object by the publication of its first version, unique to the object: of two
-    /// packages with one class name, that of the object with the lower rank is shown.
+    /// packages with one class name, the package of the object with the lower rank is shown.
     pub order: u64,
     /// Its descriptor.
     pub descriptor: Bytes,

@@ -85,8 +85,8 @@ struct Code {
 }
 
 impl Code {
-    /// The code is the attribute or, without one, the file. Its MD5 is that of the file if there is
-    /// one; if the file is not the code, the MD5 is added to the description.
+    /// The code is the attribute or, without one, the file. Its MD5 is the MD5 of the file, if it
+    /// exists; if the file is not the code, the MD5 is added to the description.
     fn read(folder: &Path, mut about: Members) -> Result<Self, Reason> {
         let inline = about.shift_remove(CODE);
         about.shift_remove(MD5);
