@@ -68,7 +68,7 @@ const RECORD: &[Record] = &[
     record("client", 58, 99),
     record("config", 27, 126),
     record("contexts", 55, 156),
-    record("core", 9, 71),
+    record("core", 8, 67),
     record("database", 31, 88),
     record("discovery", 8, 113),
     record("home", 47, 105),
