@@ -71,6 +71,18 @@ mod tests {
     }
 
     #[test]
+    fn each_type_is_in_the_pages() {
+        let services = include_str!("../../../docs/services.md");
+        let configuration = include_str!("../../../docs/configuration.md");
+        for kind in registry(None).names() {
+            let heading = format!("\n## {kind}\n");
+            assert!(services.contains(&heading), "docs/services.md: no section `{kind}`");
+            let value = format!("`\"{kind}\"`");
+            assert!(configuration.contains(&value), "docs/configuration.md: no type {value}");
+        }
+    }
+
+    #[test]
     fn a_definition_may_name_another_category() {
         let mut definition = Definition::plain("a", "echo");
         definition.category = Some("kitchen".into());
