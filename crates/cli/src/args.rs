@@ -52,6 +52,9 @@ impl Arguments {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -64,6 +67,26 @@ mod tests {
             let help = verb.clone().render_long_help().to_string();
             assert!(help.contains("Example"), "{name}: {help}");
             assert!(help.contains(&format!("levada {name}")), "{name}: {help}");
+        }
+    }
+
+    #[test]
+    fn every_verb_is_in_a_page() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let pages = fs::read_dir(root.join("docs")).unwrap().map(|page| page.unwrap().path());
+        let pages = pages.filter(|page| page.extension().is_some_and(|end| end == "md"));
+        let pages = pages.chain([root.join("README.md")]);
+        let text: String = pages.map(|page| fs::read_to_string(page).unwrap()).collect();
+        let is_named = |verb: &str| {
+            let command = format!("levada {verb}");
+            let in_word = |c: char| c.is_alphanumeric() || c == '-';
+            text.split(&command).skip(1).any(|rest| !rest.starts_with(in_word))
+        };
+        let command = Arguments::command();
+        // These are about the other verbs.
+        let verbs = command.get_subcommands().map(clap::Command::get_name);
+        for verb in verbs.filter(|verb| !["help", "man"].contains(verb)) {
+            assert!(is_named(verb), "name `levada {verb}` in README.md or in a page of docs/");
         }
     }
 
