@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 mod links;
+mod messages;
 mod prose;
 
 use crate::support::shared;

@@ -142,7 +142,7 @@ fn places<'a>(text: &'a str, phrase: &'a str) -> impl Iterator<Item = usize> + '
 }
 
 /// Product code of a crate: neither tests nor helpers of tests.
-fn crate_of(path: &str) -> Option<&str> {
+pub(super) fn crate_of(path: &str) -> Option<&str> {
     let (name, file) = path.strip_prefix("crates/")?.split_once('/')?;
     let is_test = file.split('/').any(|part| {
         let stem = part.strip_suffix(".rs").unwrap_or(part);
