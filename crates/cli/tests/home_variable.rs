@@ -30,3 +30,17 @@ fn an_empty_variable_is_an_error_of_usage_and_makes_nothing() {
     Ran::from(command.output().unwrap()).fails(2, "LEVADA_HOME is empty");
     assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn status_names_the_nodes_of_other_homes() {
+    let other = Home::new();
+    let node = other.up("--name other");
+    let status = other.json("status");
+    assert_eq!(status["home"], other.path().to_str().unwrap());
+    let line = format!(
+        "other (process {}) runs here: LEVADA_HOME={} levada status",
+        node.process(),
+        other.path().display()
+    );
+    Home::new().run("status").fails(120, &line);
+}

@@ -1,6 +1,7 @@
 //! The control socket, through which the command line controls the node of its home. The client
 //! sends a request and the node replies, each one line with a JSON object.
 
+mod elsewhere;
 mod paths;
 mod provide;
 mod share;
@@ -15,6 +16,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
+pub use elsewhere::{NodeElsewhere, nodes_elsewhere};
 pub use paths::Paths;
 pub use provide::ProvideRequest;
 pub use share::{ByUdp, ListingSettings, MediatedSettings, ShareRequest, ShareSettings};
@@ -166,7 +168,7 @@ impl ControlError {
 /// # Errors
 /// [`ControlError::NotRunning`] if there is none; otherwise the error of the node or of the socket.
 pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError> {
-    Ok(send(home, request).await?.0)
+    Ok(send(home.node_socket(), request).await?.0)
 }
 
 /// As [`call`]; what the request has made may end when the result is dropped, or this process ends.
@@ -174,7 +176,7 @@ pub async fn call(home: &Home, request: &Request) -> Result<Value, ControlError>
 /// # Errors
 /// As for [`call`].
 pub async fn hold(home: &Home, request: &Request) -> Result<(Value, Held), ControlError> {
-    let (value, read, write) = send(home, request).await?;
+    let (value, read, write) = send(home.node_socket(), request).await?;
     Ok((value, Held { _read: read, _write: write }))
 }
 
@@ -190,17 +192,16 @@ pub struct Held {
 /// # Errors
 /// As for [`call`]; [`ControlError::Refused`] if the node has no catalogue.
 pub async fn open_catalogue(home: &Home) -> Result<(OwnedReadHalf, OwnedWriteHalf), ControlError> {
-    let (_, read, write) = send(home, &Request::Catalogue).await?;
+    let (_, read, write) = send(home.node_socket(), &Request::Catalogue).await?;
     Ok((read, write))
 }
 
-/// Sends a request: the reply, and the socket. The node sends nothing after the reply before it
-/// receives a message, so the buffer of the reader is empty.
+/// Sends a request to the socket at `path`: the reply, and the socket. The node sends nothing after
+/// the reply before it receives a message, so the buffer of the reader is empty.
 async fn send(
-    home: &Home,
+    path: PathBuf,
     request: &Request,
 ) -> Result<(Value, OwnedReadHalf, OwnedWriteHalf), ControlError> {
-    let path = home.node_socket();
     let stream = UnixStream::connect(&path).await.map_err(|_| ControlError::NotRunning)?;
     let failed = |text: String| ControlError::Socket { path: path.clone(), text };
     let (read, mut write) = stream.into_split();

@@ -23,7 +23,8 @@ pub const HOME_VARIABLE: &str = "LEVADA_HOME";
 /// Maximum length of a socket path in bytes: `sun_path` has 108 bytes (unix(7)), with a terminating
 /// zero.
 const MAX_SOCKET_PATH: usize = 107;
-const SOCKET: &str = "control.sock";
+/// The name of the control socket in the folder of runtime files.
+pub const CONTROL_SOCKET: &str = "control.sock";
 
 /// The folders of one identity on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl Home {
 
     /// The socket on which a node of this home accepts commands. Its path has at most 107 bytes.
     pub fn control_socket(&self) -> PathBuf {
-        self.runtime.join(SOCKET)
+        self.runtime.join(CONTROL_SOCKET)
     }
 
     /// The socket of the node that last took the lock. It differs from [`Self::control_socket`] if
@@ -226,7 +227,7 @@ impl Home {
     /// Replaces a runtime folder whose socket path would be too long by a short one that is
     /// specific to this home.
     fn shortened(mut self) -> Self {
-        let length = |folder: &Path| folder.join(SOCKET).as_os_str().len();
+        let length = |folder: &Path| folder.join(CONTROL_SOCKET).as_os_str().len();
         if length(&self.runtime) <= MAX_SOCKET_PATH {
             return self;
         }

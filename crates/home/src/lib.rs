@@ -9,5 +9,6 @@ mod home;
 pub mod known;
 
 pub use home::{
-    HOME_VARIABLE, Held, Home, HomeError, Lock, read_key_file, set_new_key_hook, write_private,
+    CONTROL_SOCKET, HOME_VARIABLE, Held, Home, HomeError, Lock, read_key_file, set_new_key_hook,
+    write_private,
 };

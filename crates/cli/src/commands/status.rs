@@ -1,16 +1,18 @@
 //! `levada status`: shows the running node of this home.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::{self, plain};
 use clap::Args;
-use levada_client::control::{self, Request};
+use levada_client::control::{self, ControlError, NodeElsewhere, Request};
 use levada_core::UnixTime;
-use levada_core::format_duration;
+use levada_core::{format_duration, shell_word};
 use levada_home::Home;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Show the running node of this home
+///
+/// If it does not run, the nodes of other homes of this user on this machine are named.
 #[derive(Debug, Args)]
 #[command(after_help = "Example:
   levada status --json")]
@@ -21,7 +23,11 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let status = control::call(&Home::open()?, &Request::Status).await?;
+    let home = Home::open()?;
+    let status = match control::call(&home, &Request::Status).await {
+        Err(ControlError::NotRunning) => return Err(not_running(&home).await),
+        status => status?,
+    };
     if arguments.json {
         output::json(status)?;
         return Ok(0);
@@ -33,6 +39,27 @@ pub async fn run(arguments: Arguments) -> Outcome {
         rows.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
     output::table(&rows)?;
     Ok(0)
+}
+
+/// Reports that no node of `home` runs, with the nodes of other homes, and how to reach them.
+async fn not_running(home: &Home) -> Failure {
+    let mut text = ControlError::NotRunning.to_string();
+    for node in control::nodes_elsewhere(home).await {
+        let name = plain(&node.name);
+        let process = node.process;
+        text += &format!("\nnote: {name} (process {process}) runs here: {}", command_for(&node));
+    }
+    Failure::local(text)
+}
+
+/// The command that shows the status of a node of another home.
+fn command_for(node: &NodeElsewhere) -> String {
+    match &node.home {
+        Some(home) => {
+            format!("LEVADA_HOME={} levada status", shell_word(&home.display().to_string()))
+        }
+        None => "env -u LEVADA_HOME levada status".to_owned(),
+    }
 }
 
 fn shown(key: &str, value: &Value) -> String {

@@ -193,6 +193,8 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "identity": node.identity().to_string(),
         "process": std::process::id(),
         "version": env!("CARGO_PKG_VERSION"),
+        "home": node.home.state_folder().display().to_string(),
+        "configuration": node.home.config_file().display().to_string(),
         "uptime_seconds": node.life.started.elapsed().as_secs(),
         "listening": node.network.listening.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "advertised": node.network.advertise,
