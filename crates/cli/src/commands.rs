@@ -30,6 +30,7 @@ mod request;
 mod restore;
 mod revoke;
 mod run;
+mod service;
 mod sessions;
 mod share;
 #[cfg(feature = "desktop")]
@@ -83,6 +84,7 @@ pub enum Verb {
     Sessions(sessions::Arguments),
     Stop(stop::Arguments),
     Doctor(doctor::Arguments),
+    Service(service::Arguments),
     Backup(backup::Arguments),
     Restore(restore::Arguments),
     Completions(completions::Arguments),
@@ -129,6 +131,7 @@ impl Verb {
             Self::Sessions(arguments) => wait(sessions::run(arguments)),
             Self::Stop(arguments) => wait(stop::run(arguments)),
             Self::Doctor(arguments) => wait(doctor::run(arguments)),
+            Self::Service(arguments) => wait(service::run(arguments)),
             Self::Backup(arguments) => wait(backup::run(arguments)),
             Self::Restore(arguments) => wait(restore::run(arguments)),
             Self::Completions(arguments) => completions::run(arguments, command()),

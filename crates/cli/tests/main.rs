@@ -40,6 +40,7 @@ mod rights;
 mod rotate;
 #[cfg(feature = "screen-tests")]
 mod screens;
+mod service_units;
 mod services;
 mod shares;
 mod swarm;
