@@ -2,6 +2,7 @@
 //! identity of this home. It needs no running node on this machine.
 
 mod dial;
+mod dial_error;
 mod error;
 mod exchange;
 mod identify;

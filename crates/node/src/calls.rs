@@ -40,7 +40,9 @@ fn call_error(error: ClientError) -> CallError {
         ClientError::Usage(_) => CallErrorKind::Usage,
         ClientError::Local(_) => CallErrorKind::Local,
         ClientError::Denied(_) => CallErrorKind::Denied,
-        ClientError::Unreachable(_) | ClientError::OtherKey(_) => CallErrorKind::Unreachable,
+        ClientError::NoAnswer(_) | ClientError::Unreachable(_) | ClientError::OtherKey(_) => {
+            CallErrorKind::Unreachable
+        }
         ClientError::Protocol(_) => CallErrorKind::Protocol,
     };
     CallError { kind, text: error.to_string() }

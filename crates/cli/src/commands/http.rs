@@ -96,7 +96,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let service = arguments.at.service.clone();
     let services = match client.check_type(&target, &service, HTTP).await {
         // The path leads to it, too: a client may reach nothing but the first middlebox.
-        Err(ClientError::Unreachable(error)) if !vias.is_empty() => {
+        Err(ClientError::NoAnswer(error) | ClientError::Unreachable(error)) if !vias.is_empty() => {
             let error = plain(&error);
             note(format_args!("the node cannot be asked directly what it allows: {error}"));
             None

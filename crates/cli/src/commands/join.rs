@@ -6,11 +6,12 @@ use crate::output::{self, plain};
 use crate::secret_text;
 use clap::Args;
 use levada_capability::Invitation;
-use levada_client::{Client, Joined, Target};
+use levada_client::{Client, ClientError, Joined, Target};
 use levada_core::shell_word;
 use levada_core::wire::Service;
-use levada_home::Home;
+use levada_home::{Home, address};
 use serde_json::json;
+use std::collections::BTreeSet;
 
 const PREFIX: &str = "lvinv1";
 
@@ -42,7 +43,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
     })?;
     let invitation = Invitation::from_text(code)?;
     let client = Client::new(&Home::open()?)?;
-    let joined = client.join(&invitation, arguments.name.as_deref()).await?;
+    let joined = client.join(&invitation, arguments.name.as_deref()).await;
+    let joined = joined.map_err(|error| with_remedy(error, &invitation))?;
     // The services are only for the hint: without them, the join has succeeded all the same.
     let target = Target { identity: joined.identity, addresses: invitation.addresses().to_vec() };
     let offered = client.query(&target, None).await.unwrap_or_default();
@@ -69,6 +71,37 @@ pub async fn run(arguments: Arguments) -> Outcome {
         output::data(name)?;
     }
     Ok(0)
+}
+
+/// The failure, with what to do if no address of the invitation leads to the node.
+fn with_remedy(error: ClientError, invitation: &Invitation) -> Failure {
+    let has_no_answer = matches!(error, ClientError::NoAnswer(_));
+    let failure = Failure::from(error);
+    if !has_no_answer {
+        return failure;
+    }
+    let remedy = remedy(invitation.addresses());
+    Failure::new(failure.code(), format!("{}. {remedy}", failure.text()))
+}
+
+/// A remedy for a node that does not answer at these addresses.
+fn remedy(addresses: &[String]) -> String {
+    let again = "`levada invite --address HOST:PORT` names the address";
+    let usable = addresses.iter().filter(|text| address::is_usable(text));
+    let ports = usable.filter_map(|text| address::shown(text).rsplit_once(':'));
+    let ports: BTreeSet<&str> = ports.map(|(_, port)| port).collect();
+    if ports.is_empty() {
+        return format!(
+            "The node has to listen at an address that this machine reaches (`listen` in \
+             config.toml); behind NAT, {again} from outside"
+        );
+    }
+    let plural = if ports.len() == 1 { "" } else { "s" };
+    let ports = ports.into_iter().collect::<Vec<_>>().join(", ");
+    format!(
+        "There, `levada up` has to run, and the firewall to let TCP port{plural} {ports} through; \
+         behind NAT, {again} from outside"
+    )
 }
 
 /// The words of the invitation, from a file or standard input if the argument says so.
@@ -136,6 +169,19 @@ mod tests {
         assert_eq!(hint("well", &[]), "levada query well");
         let odd = service("a b\u{1b}", "clock");
         assert_eq!(hint("well", &[&odd]), r"levada run 'well/a b\u{1b}'");
+    }
+
+    #[test]
+    fn the_remedy_names_the_ports_of_usable_addresses() {
+        let remedy =
+            |all: &[&str]| remedy(&all.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        let foreign = "127.0.0.1:9@0123456789abcdef0123";
+        let one = remedy(&["box.example:5382", "10.0.0.1:5382", foreign]);
+        assert!(one.contains("TCP port 5382 through"), "{one}");
+        let two = remedy(&["box.example:15382", "[2001:db8::1]:5382"]);
+        assert!(two.contains("TCP ports 15382, 5382 through"), "{two}");
+        let none = remedy(&[foreign]);
+        assert!(none.contains("`listen`") && none.contains("--address"), "{none}");
     }
 
     #[test]

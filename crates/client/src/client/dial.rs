@@ -15,12 +15,11 @@ use levada_transport::{Transport, connect_tcp};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::dial_error::{self, DIAL_TIMEOUT, DialError};
 use super::remember::remember_address;
 use super::{Client, ClientError, Target};
 use levada_home::address;
 
-/// How long one address may take to accept a connection.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// The delay between the attempts at two addresses (RFC 8305 section 5).
 const STAGGER: Duration = Duration::from_millis(250);
 /// Maximum number of retries of a handshake that was cut.
@@ -42,7 +41,7 @@ impl Client {
     /// a new one.
     ///
     /// # Errors
-    /// [`ClientError::Unreachable`] if no address answers; [`ClientError::OtherKey`] if only other
+    /// [`ClientError::NoAnswer`] if no address answers; [`ClientError::OtherKey`] if only other
     /// keys do.
     pub async fn connection(
         &self,
@@ -116,7 +115,7 @@ impl Client {
     ) -> Result<Connection, SessionError> {
         let identity = Some(target.identity);
         let dialled = dial_over(over, &self.tls, target, identity, Framing::Auto).await;
-        dialled.map(|(connection, _)| connection).map_err(|failure| failure.error)
+        dialled.map(|(connection, _)| connection).map_err(DialError::into_session_error)
     }
 
     /// As [`Self::dedicated_connection`]. Also returns the address that answered, which is the only
@@ -147,7 +146,7 @@ impl Client {
             Ok(found) => return Ok(found),
             Err(failure) => failure,
         };
-        for (address, presented) in &failure.others {
+        for (address, presented) in failure.others() {
             let there = Target { identity: target.identity, addresses: vec![address.clone()] };
             if let Some(Target { identity, .. }) = self.follow(&there, *presented).await? {
                 let target = Target { identity, addresses: target.addresses.clone() };
@@ -173,51 +172,6 @@ impl Client {
             known.unacknowledged(own, &node)
         })
         .await
-    }
-}
-
-/// Why no address led to the expected key.
-#[derive(Debug)]
-pub(super) struct DialError {
-    /// The most specific error.
-    error: SessionError,
-    /// The addresses at which other keys answered, with these keys.
-    others: Vec<(String, Identity)>,
-}
-
-impl DialError {
-    fn new(address: &str, error: SessionError) -> Self {
-        let others = match &error {
-            SessionError::WrongPeer { presented, .. } => vec![(address.to_owned(), *presented)],
-            _ => Vec::new(),
-        };
-        Self { error, others }
-    }
-
-    fn unreachable(text: String) -> Self {
-        Self { error: SessionError::Transport(text), others: Vec::new() }
-    }
-
-    /// Both failures as one.
-    fn merge(mut self, other: Self) -> Self {
-        self.others.extend(other.others);
-        self.error = most_specific(self.error, other.error);
-        self
-    }
-}
-
-impl From<DialError> for ClientError {
-    fn from(failure: DialError) -> Self {
-        let SessionError::WrongPeer { expected, .. } = failure.error else {
-            return failure.error.into();
-        };
-        let others: Vec<String> = failure
-            .others
-            .iter()
-            .map(|(at, key)| format!("{} is {key}", address::shown(at)))
-            .collect();
-        let others = others.join(", ");
-        Self::OtherKey(format!("no address leads to {expected}: {others}; nothing was sent there"))
     }
 }
 
@@ -248,7 +202,7 @@ async fn dial_over(
             [] => format!("no address is known for {}", target.identity),
             _ => format!("all addresses known for {} are of another machine", target.identity),
         };
-        return Err(DialError::unreachable(text));
+        return Err(DialError::without_address(text));
     }
     let attempts = usable.into_iter().map(|address| {
         let over = over.clone();
@@ -270,16 +224,15 @@ async fn dial_address(
     expected: Option<Identity>,
     framing: Framing,
 ) -> Result<Connection, DialError> {
-    let sockets = address::resolve(address)
-        .await
-        .map_err(|error| DialError::unreachable(format!("{}: {error}", address::shown(address))))?;
+    let sockets =
+        address::resolve(address).await.map_err(|error| DialError::unresolved(address, &error))?;
     race(sockets.into_iter().map(|socket| {
         let over = over.clone();
         let tls = tls.clone();
         let address = address.to_owned();
         async move {
             let dialled = dial_one(&over, socket, &tls, expected, framing).await;
-            dialled.map_err(|error| DialError::new(&address, error))
+            dialled.map_err(|error| DialError::at(&address, socket, error))
         }
     }))
     .await
@@ -309,8 +262,7 @@ where
                 });
             }
             Ok(None) if attempts.is_empty() => {
-                let closed = || DialError { error: SessionError::Closed, others: Vec::new() };
-                return Err(failure.unwrap_or_else(closed));
+                return Err(failure.unwrap_or_else(DialError::closed));
             }
             Ok(Some(Err(_)) | None) | Err(_) => {}
         }
@@ -331,7 +283,7 @@ async fn dial_one(
         let transport = over
             .connect(address)
             .await
-            .map_err(|error| SessionError::Transport(format!("{address}: {error}")))?;
+            .map_err(|error| SessionError::Transport(dial_error::reason(&error)))?;
         match connect(transport, tls, expected, Client::options(framing)).await {
             Err(
                 SessionError::Channel(levada_channel::Error::Truncated)
@@ -354,15 +306,6 @@ impl Over {
     }
 }
 
-/// The more specific of two errors: a wrong answer rather than no answer.
-fn most_specific(known: SessionError, new: SessionError) -> SessionError {
-    match (known, new) {
-        (known @ SessionError::WrongPeer { .. }, _) => known,
-        (known, SessionError::Transport(_)) => known,
-        (_, new) => new,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::time::Instant;
@@ -372,7 +315,7 @@ mod tests {
     /// An attempt that ends after a time, and whether it succeeds.
     async fn attempt(seconds: u64, succeeds: bool) -> Result<u64, DialError> {
         sleep(Duration::from_secs(seconds)).await;
-        if succeeds { Ok(seconds) } else { Err(DialError::unreachable(format!("{seconds}"))) }
+        if succeeds { Ok(seconds) } else { Err(DialError::without_address(format!("{seconds}"))) }
     }
 
     async fn timed(attempts: &[(u64, bool)]) -> (Result<u64, DialError>, Duration) {

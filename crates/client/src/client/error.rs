@@ -28,7 +28,10 @@ pub enum ClientError {
     /// Only nodes with other keys answered. Nothing of this identity was sent to them.
     #[error("unreachable: {0}")]
     OtherKey(String),
-    /// No node answered.
+    /// No address answered.
+    #[error("unreachable: {0}")]
+    NoAnswer(String),
+    /// The node stopped answering, or cannot serve now.
     #[error("unreachable: {0}")]
     Unreachable(String),
     /// The peer broke the protocol or cut the connection.
@@ -45,7 +48,7 @@ impl ClientError {
             Self::Usage(_) => 2,
             Self::Local(_) => 120,
             Self::Denied(_) => 121,
-            Self::Unreachable(_) | Self::OtherKey(_) => 122,
+            Self::NoAnswer(_) | Self::Unreachable(_) | Self::OtherKey(_) => 122,
             Self::Protocol(_) => 123,
         }
     }
@@ -56,9 +59,14 @@ impl ClientError {
         matches!(self, Self::No(_) | Self::Usage(_) | Self::Denied(_))
     }
 
+    /// Returns true if the node was not reached, or has stopped answering.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::NoAnswer(_) | Self::Unreachable(_) | Self::OtherKey(_))
+    }
+
     /// Whether the node may have another address now: another node answered, or none.
     pub fn may_have_moved(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::OtherKey(_) | Self::Protocol(_))
+        self.is_unreachable() || matches!(self, Self::Protocol(_))
     }
 
     /// An error of this machine.

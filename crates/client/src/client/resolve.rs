@@ -69,7 +69,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Denied`] for a name that is not confirmed, or that several keys claim;
-    /// [`ClientError::Unreachable`] if the node does not answer; [`ClientError::Usage`] for a
+    /// [`ClientError::NoAnswer`] if the node does not answer; [`ClientError::Usage`] for a
     /// malformed NODE, or a name that is neither pinned nor announced.
     pub async fn resolve(
         &self,

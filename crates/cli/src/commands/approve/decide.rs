@@ -205,7 +205,7 @@ fn refusal(error: &ClientError) -> Refusal {
         ClientError::Denied(text) | ClientError::OtherKey(text) => {
             Refusal::new(Reason::Denied, text)
         }
-        ClientError::Unreachable(_) => Refusal::new(Reason::Busy, "that node was not reached"),
+        error if error.is_unreachable() => Refusal::new(Reason::Busy, "that node was not reached"),
         _ => Refusal::new(Reason::Failed, error.to_string()),
     }
 }

@@ -151,7 +151,7 @@ async fn start(
             let mut granted = client.request(target, spec.clone()).await;
             // The node may have another address now: browse for its key.
             if is_restart
-                && matches!(granted, Err(ClientError::Unreachable(_) | ClientError::OtherKey(_)))
+                && granted.as_ref().is_err_and(ClientError::is_unreachable)
                 && let Ok(moved) = found_by_key(client, target).await
             {
                 granted = client.request(&moved, spec).await;
