@@ -8,6 +8,7 @@
 
 mod machine;
 mod own;
+mod reach;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,7 @@ use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 pub use own::{published, reachable};
+pub use reach::{Reach, reach};
 
 /// Maximum length of an address in bytes: that of a name in a text form (`docs/protocol.md`, "Text
 /// forms").

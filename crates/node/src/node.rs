@@ -107,6 +107,17 @@ impl Node {
         address::published(&self.network.listening, &[preferred, &self.network.advertise].concat())
     }
 
+    /// The addresses for the user of this machine: first the advertised ones, then its own.
+    pub(crate) fn own_addresses(&self) -> Vec<String> {
+        let mut all = self.network.advertise.clone();
+        for own in address::reachable(&self.network.listening) {
+            if !all.contains(&own) {
+                all.push(own);
+            }
+        }
+        all
+    }
+
     /// Ends the run of the node. Only the first call has an effect.
     pub(crate) fn end(&self, ending: Ending) {
         self.life.ending.send_if_modified(|current| {

@@ -7,9 +7,12 @@ use clap::Args;
 use levada_client::control::{self, Request};
 use levada_core::{format_duration, parse_duration};
 use levada_home::Home;
-use levada_home::address::advertised;
+use levada_home::address::{advertised, reach};
 use serde_json::{Value, json};
 use std::time::Duration;
+
+/// The maximum number of addresses that are printed.
+const MAX_SHOWN: usize = 3;
 
 /// Invite another identity: prints the whole command that the invited side types
 ///
@@ -58,14 +61,38 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     if json {
         let expires = &answer["expires"];
+        let addresses = &answer["addresses"];
         let command = format!("levada join {code}");
-        output::json(json!({ "code": code, "command": command, "expires": expires }))?;
+        output::json(json!({
+            "code": code,
+            "command": command,
+            "expires": expires,
+            "addresses": addresses,
+        }))?;
         return Ok(0);
     }
     let time = format_duration(expires);
-    output::note(format_args!("Valid for one use within {time}. The invited side types:"));
+    let at = places(&answer);
+    output::note(format_args!("Valid for one use within {time}{at}. The invited side types:"));
     output::data(format_args!("levada join {code}"))?;
     Ok(0)
+}
+
+/// The addresses of the invitation with the widest reach, and the limit of that reach.
+fn places(answer: &Value) -> String {
+    let addresses = answer["addresses"].as_array().into_iter().flatten();
+    let addresses: Vec<&str> = addresses.filter_map(Value::as_str).collect();
+    let Some(widest) = addresses.iter().map(|text| reach(text)).min() else { return String::new() };
+    let widest_only: Vec<&str> =
+        addresses.into_iter().filter(|text| reach(text) == widest).collect();
+    let mut text = format!(", at {}", widest_only[..widest_only.len().min(MAX_SHOWN)].join(", "));
+    if let Some(more @ 1..) = widest_only.len().checked_sub(MAX_SHOWN) {
+        text += &format!(" and {more} more");
+    }
+    if let Some(limit) = widest.limit() {
+        text += &format!(" ({limit})");
+    }
+    text
 }
 
 /// The limits of an invitation for a name that is pinned already: it is not bound to that identity.
@@ -76,4 +103,21 @@ fn pinned_note(answer: &Value, name: Option<&str>) -> Option<String> {
         "note: {name} is {identity} here already, and stays so: any other identity that uses this \
          invitation gets its rights, but not this name; for another person, give another --name"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_addresses_with_the_widest_reach_are_named() {
+        let places = |addresses: &[&str]| places(&json!({ "addresses": addresses }));
+        let private = ["10.0.0.1:7", "10.0.0.2:7", "127.0.0.1:7"];
+        assert_eq!(places(&private), ", at 10.0.0.1:7, 10.0.0.2:7 (private network)");
+        assert_eq!(places(&["box.example:7", "10.0.0.1:7"]), ", at box.example:7");
+        assert_eq!(places(&["127.0.0.1:7"]), ", at 127.0.0.1:7 (this machine)");
+        let many = ["a:7", "b:7", "c:7", "d:7", "e:7"];
+        assert_eq!(places(&many), ", at a:7, b:7, c:7 and 2 more");
+        assert_eq!(places(&[]), "");
+    }
 }

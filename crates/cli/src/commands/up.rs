@@ -8,7 +8,7 @@ use levada_client::control::{self, ControlError, Request};
 use levada_config::{Config, TlsFiles};
 use levada_core::{Identity, check_name, shell_word};
 use levada_home::Home;
-use levada_home::address::advertised;
+use levada_home::address::{advertised, reach};
 use levada_node::check::{self, Names, State};
 use levada_node::running::{self, Announcement};
 use levada_node::{Overrides, UpError, ports};
@@ -164,8 +164,12 @@ fn announce(announcement: &Announcement) {
 fn write_announcement(output: &mut impl Write, node: &Announcement) -> io::Result<()> {
     writeln!(output, "node      {}", node.name)?;
     writeln!(output, "identity  {}", node.identity)?;
+    let width = node.addresses.iter().map(String::len).max().unwrap_or_default();
     for address in &node.addresses {
-        writeln!(output, "address   {address}")?;
+        match reach(address).limit() {
+            Some(limit) => writeln!(output, "address   {address:width$}  ({limit})")?,
+            None => writeln!(output, "address   {address}")?,
+        }
     }
     if let Some(http) = node.http {
         let scheme = if node.https { "https" } else { "http" };

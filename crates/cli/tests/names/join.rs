@@ -1,6 +1,6 @@
 //! The names that `invite` and `join` give.
 
-use crate::support::{Home, own_name};
+use crate::support::{Home, own_loopback, own_name};
 
 #[test]
 fn a_pinned_person_can_be_invited_again_and_keeps_the_name() {
@@ -49,4 +49,37 @@ fn a_note_has_both_names_of_a_node_that_is_pinned_under_another_name() {
     let note = format!("it was known here as {given} until now");
     assert!(joined.stderr.contains(&note), "{}", joined.stderr);
     assert_eq!(joined.ok(), "spring");
+}
+
+#[test]
+fn up_and_invite_name_the_addresses_and_their_reach() {
+    let home = Home::new();
+    let node = home.up("--name well --advertise box.example:5382");
+    let log = node.log();
+    assert!(log.contains("address   box.example:5382\naddress   127.0.0.1:"), "{log}");
+    assert!(log.contains("  (this machine)\n"), "{log}");
+    let invited = home.run("invite");
+    assert!(invited.stderr.contains("within 10m, at box.example:5382. "), "{}", invited.stderr);
+    let addresses = home.json("invite --address spring.example:1")["addresses"].take();
+    let addresses: Vec<_> = addresses.as_array().unwrap().iter().collect();
+    assert_eq!(addresses[..2], ["spring.example:1", "box.example:5382"]);
+    assert_eq!(*addresses[2], node.address());
+}
+
+#[test]
+fn join_names_what_does_not_answer_and_what_to_do() {
+    let [home, guest] = [Home::new(), Home::new()];
+    let loopback = own_loopback();
+    let up = format!("up --name well --listen {loopback}:0 --http 127.0.0.1:0");
+    let node = home.up_with(&up);
+    let address = node.address();
+    let code = node.invite("");
+    node.kill();
+    let joined = guest.args(["join", &code]);
+    let (_, port) = address.rsplit_once(':').unwrap();
+    for expected in [format!("no node answers at {address} (refused)"), format!("TCP port {port} ")]
+    {
+        assert!(joined.stderr.contains(&expected), "{expected}: {}", joined.stderr);
+    }
+    joined.fails(122, "levada invite --address HOST:PORT");
 }

@@ -236,7 +236,9 @@ async fn invite(
     let secret =
         Invitation::generate_secret(&SystemRandom).map_err(|error| refused(120, &error))?;
     let hash = Invitation::hash(&secret);
-    let invitation = Invitation::new(node.identity(), secret, node.addresses(addresses))
+    let addresses = node.addresses(addresses);
+    let shown: Vec<_> = addresses.iter().map(|one| address::shown(one).to_owned()).collect();
+    let invitation = Invitation::new(node.identity(), secret, addresses)
         .map_err(|error| refused(120, &error))?;
     let now = node.now();
     on_store(node, move |store| {
@@ -244,7 +246,12 @@ async fn invite(
         store.add_invitation(&hash, service.as_deref(), name.as_deref(), expires, now)?;
         let pinned = pinned.map(|identity| identity.to_string());
         let code = invitation.to_text();
-        Ok(json!({ "code": code.as_str(), "expires": expires.0, "pinned": pinned }))
+        Ok(json!({
+            "code": code.as_str(),
+            "expires": expires.0,
+            "pinned": pinned,
+            "addresses": shown,
+        }))
     })
     .await
 }

@@ -22,6 +22,7 @@ use crate::store::Store;
 use levada_client::Client;
 use levada_config::{Config, ForwardSource};
 use levada_home::Home;
+use levada_home::address::{Reach, reach};
 
 use crate::error::UpError;
 use crate::node::{Life, Node, Rights, Sharing};
@@ -37,7 +38,7 @@ pub struct Announcement {
     pub name: String,
     /// Its identity.
     pub identity: Identity,
-    /// Its addresses.
+    /// Its addresses: the advertised ones, then those of this machine.
     pub addresses: Vec<String>,
     /// Its HTTP port.
     pub http: Option<SocketAddr>,
@@ -117,6 +118,7 @@ pub(super) fn assemble(
         key,
     };
     pin_self(&node, &mut notes);
+    notes.extend(note_on_reach(&node.own_addresses()));
     let announcement = announcement(&node, sockets.has_tls(), notes);
     Ok(Assembled {
         node: Arc::new(node),
@@ -199,7 +201,7 @@ fn announcement(node: &Node, https: bool, notes: Vec<String>) -> Announcement {
     Announcement {
         name: node.name.clone(),
         identity: node.identity(),
-        addresses: levada_home::address::reachable(&node.network.listening),
+        addresses: node.own_addresses(),
         http: node.network.http,
         https,
         services: node.services.keys().cloned().collect(),
@@ -211,6 +213,19 @@ fn announcement(node: &Node, https: bool, notes: Vec<String>) -> Announcement {
             .map(|description| description.name.clone()),
         notes,
     }
+}
+
+/// A note, if no machine outside of the private network reaches the node at these addresses.
+fn note_on_reach(addresses: &[String]) -> Option<String> {
+    let all = || addresses.iter().map(|text| reach(text));
+    let is_private = all().any(|reach| reach == Reach::PrivateNetwork)
+        && all().all(|reach| reach != Reach::Everywhere);
+    is_private.then(|| {
+        "machines outside of this network reach none of these addresses; if one is to join, name \
+         the address that it reaches, such as of the router: `advertise = \"HOST:PORT\"` in \
+         config.toml"
+            .to_owned()
+    })
 }
 
 fn host_name() -> String {
