@@ -1,22 +1,22 @@
-//! Runs the transcripts of README.md and docs/tutorial.md; `screens.rs` runs the part that needs
-//! screens.
+//! Plays the transcripts of README.md and docs/tutorial.md. `screens.rs` plays the part that needs
+//! screens, and `hosts/two_machines.rs` plays docs/two-machines.md.
 
 use std::collections::HashMap;
 
 use crate::support::exclusive;
-use crate::support::transcript::{README, TUTORIAL, fits, play};
+use crate::support::transcript::{OneMachine, README, TUTORIAL, fits, play};
 
 #[test]
 fn the_transcript_of_the_readme_is_true() {
     // Its nodes have default ports, and `levada ls` shows all nodes on loopback.
     let _alone = exclusive();
-    play(README, "console", HashMap::new());
+    play(&OneMachine::new(), README, "console", HashMap::new());
 }
 
 #[test]
 fn the_transcript_of_the_tutorial_is_true() {
     let _alone = exclusive();
-    play(TUTORIAL, "console", HashMap::new());
+    play(&OneMachine::new(), TUTORIAL, "console", HashMap::new());
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn the_screen_transcript_of_the_readme_is_true() {
         ((*name).to_owned(), vec![format!("export DISPLAY={}", screen.display)])
     };
     support::transcript::play(
+        &support::transcript::OneMachine::new(),
         support::transcript::TUTORIAL,
         "console screens",
         screens.iter().map(export).collect(),

@@ -1,193 +1,161 @@
-//! Runs the transcripts of pages. A line `NAME$ COMMAND` is run in a shell of the terminal
-//! NAME, and must print the lines below it. There, `…` matches any characters, and a line `…` any
-//! lines. Nodes and commands that end with `&` run in the background.
+//! Plays the transcripts of pages: runs each command in a shell of its terminal, and compares the
+//! output. Nodes and commands that end with `&` run in the background.
+
+mod background;
+mod machines;
+mod page;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
-use super::{comes, eventually};
+use tempfile::TempDir;
 
-struct Step {
-    terminal: String,
-    command: String,
-    expected: Vec<String>,
-}
-
-/// The steps of all code blocks of this kind.
-fn steps(page: &str, kind: &str) -> Vec<Step> {
-    let mut steps: Vec<Step> = Vec::new();
-    let mut inside = false;
-    for line in page.lines() {
-        if line.starts_with("```") {
-            inside = line.strip_prefix("```") == Some(kind);
-            continue;
-        }
-        if !inside {
-            continue;
-        }
-        match line.split_once("$ ") {
-            Some((terminal, command)) if terminal.chars().all(|c| c.is_ascii_lowercase()) => {
-                let terminal = terminal.to_owned();
-                let command = command.to_owned();
-                steps.push(Step { terminal, command, expected: Vec::new() });
-            }
-            _ => steps.last_mut().unwrap().expected.push(line.to_owned()),
-        }
-    }
-    steps
-}
-
-/// Whether `line` matches `pattern`, in which `…` matches any characters.
-fn line_fits(pattern: &str, line: &str) -> bool {
-    let mut parts = pattern.split('…');
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap_or_default()) else { return false };
-    let mut open_end = false;
-    for part in parts {
-        open_end = part.is_empty();
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    rest.is_empty() || open_end
-}
-
-/// Whether `lines` match `expected`, in which a line `…` matches any lines.
-pub fn fits(expected: &[String], lines: &[&str]) -> bool {
-    match (expected.split_first(), lines.split_first()) {
-        (None, None) => true,
-        (Some((first, others)), _) if first == "…" => {
-            (0..=lines.len()).any(|skip| fits(others, &lines[skip..]))
-        }
-        (Some((first, others)), Some((line, rest))) => line_fits(first, line) && fits(others, rest),
-        _ => false,
-    }
-}
-
-/// The shell of one terminal, after its `export` commands so far.
-fn shell(folder: &Path, exports: &[String], command: &str) -> Command {
-    let program = Path::new(env!("CARGO_BIN_EXE_levada")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
-    let mut shell = Command::new("sh");
-    let script = format!("{}\n{command}", exports.join("\n"));
-    shell.args(["-c", &script]).current_dir(folder).env("PATH", path).env("NO_COLOR", "1");
-    shell.env_remove("LEVADA_HOME").stdin(Stdio::null());
-    shell
-}
-
-/// A program in the background; killed when dropped.
-struct Background(Child);
-
-impl Background {
-    /// Starts it and waits until it has printed the expected lines.
-    fn start(folder: &Path, log: &Path, exports: &[String], step: &Step) -> Self {
-        let command = format!("exec {}", step.command.trim_end_matches('&'));
-        let logs = log.parent().unwrap();
-        let output = File::create(log).unwrap();
-        let errors = match step.command.ends_with('&') {
-            true => File::create(log.with_extension("err")).unwrap(),
-            // In the foreground of its terminal, which shows both.
-            false => output.try_clone().unwrap(),
-        };
-        let mut command = shell(folder, exports, &command);
-        command.stdout(output).stderr(errors);
-        let started = Self(command.spawn().unwrap());
-        let printed = comes(|| {
-            let output = std::fs::read_to_string(log).unwrap();
-            fits(&step.expected, &output.lines().collect::<Vec<_>>())
-        });
-        assert!(
-            printed,
-            "{} does not print what the page shows\n{}",
-            step.command,
-            background_output(logs)
-        );
-        if step.expected.is_empty() {
-            // A server that prints nothing is ready when it listens.
-            for port in step.command.split(' ').filter_map(|word| word.parse::<u16>().ok()) {
-                let listens = || TcpStream::connect(("127.0.0.1", port)).is_ok();
-                eventually(&format!("port {port}"), listens);
-            }
-        }
-        started
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The output of the programs in the background.
-fn background_output(folder: &Path) -> String {
-    let mut all = String::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "log" || extension == "err") {
-            let text = std::fs::read_to_string(&path).unwrap();
-            all += &format!("{}:\n{text}\n", path.file_name().unwrap().display());
-        }
-    }
-    all
-}
+use super::{Watchdog, comes};
+use background::Background;
+pub use machines::{Machines, OneMachine};
+pub use page::fits;
+use page::{Step, steps};
 
 /// The pages with transcripts.
 pub const README: &str = include_str!("../../../../README.md");
 pub const TUTORIAL: &str = include_str!("../../../../docs/tutorial.md");
 
+/// Commands that show a state which changes by itself: they are repeated until it is as shown.
+const REPEATED: &[&str] = &["levada ls", "levada status", "levada swarm ls"];
+
 /// Runs all steps of a page of this kind: `console`, or `console screens` for those that need X
-/// servers. `exports` are the first commands of each terminal.
-pub fn play(page: &str, kind: &str, mut exports: HashMap<String, Vec<String>>) {
-    // The logs of the test are not in the folder of the transcript.
-    let folder = tempfile::tempdir().unwrap();
-    let logs = tempfile::tempdir().unwrap();
-    let mut node = None;
-    let mut background = Vec::new();
+/// servers. `exports` are the first commands of each terminal. The result has what runs in the
+/// background.
+pub fn play<'a>(
+    machines: &'a dyn Machines,
+    page: &str,
+    kind: &str,
+    exports: HashMap<String, Vec<String>>,
+) -> Player<'a> {
     let steps = steps(page, kind);
     assert!(steps.len() > 7, "the transcript was found");
+    let mut player = Player::new(machines, exports);
     for step in steps {
-        let exports = exports.entry(step.terminal.clone()).or_default();
+        player.run(step);
+    }
+    player
+}
+
+/// What runs the steps of a page. Dropping it ends the programs in the background.
+pub struct Player<'a> {
+    machines: &'a dyn Machines,
+    /// The commands that precede each command of a terminal.
+    exports: HashMap<String, Vec<String>>,
+    /// The logs are not in the folder of the transcript.
+    logs: TempDir,
+    /// The node of each terminal.
+    nodes: HashMap<String, Background>,
+    background: Vec<Background>,
+    /// The words that were printed so far.
+    printed: Vec<String>,
+}
+
+impl<'a> Player<'a> {
+    fn new(machines: &'a dyn Machines, exports: HashMap<String, Vec<String>>) -> Self {
+        Self {
+            machines,
+            exports,
+            logs: tempfile::tempdir().unwrap(),
+            nodes: HashMap::new(),
+            background: Vec::new(),
+            printed: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, mut step: Step) {
         if step.command.starts_with("export ") {
-            exports.push(step.command);
-            continue;
+            self.exports.entry(step.terminal).or_default().push(step.command);
+            return;
         }
-        if step.command.starts_with("levada up") {
-            let log = logs.path().join("up.log");
-            node = Some(Background::start(folder.path(), &log, exports, &step));
-            continue;
+        step.command = page::completed(&step.command, &self.printed);
+        if step.is_node() {
+            let node = self.start(&step);
+            assert!(self.nodes.insert(step.terminal, node).is_none(), "one node at a time");
+        } else if step.command.ends_with('&') {
+            let program = self.start(&step);
+            self.background.push(program);
+        } else {
+            self.run_in_foreground(&step);
         }
-        if step.command.ends_with('&') {
-            let log = logs.path().join(format!("background-{}.log", background.len()));
-            background.push(Background::start(folder.path(), &log, exports, &step));
-            continue;
-        }
-        // Standard output and error in one stream, as a terminal shows them.
-        let script = format!("exec 2>&1\n{}", step.command);
-        let exports: &[String] = exports;
-        let run = || {
-            let output = shell(folder.path(), exports, &script).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a program in the background.
+    fn start(&self, step: &Step) -> Background {
+        let number = self.nodes.len() + self.background.len();
+        let log = self.logs.path().join(format!("{}-{number}.log", step.terminal));
+        let output = File::create(&log).unwrap();
+        let errors = match step.is_node() {
+            // In the foreground of its terminal, which shows both.
+            true => output.try_clone().unwrap(),
+            false => File::create(log.with_extension("err")).unwrap(),
         };
-        let is_expected = |output: &str| fits(&step.expected, &output.lines().collect::<Vec<_>>());
-        let mut output = run();
-        // On a machine under load, a node may answer too late to be listed: the command is
-        // repeated.
-        let mut again = if step.command.starts_with("levada ls") { 10 } else { 0 };
-        while again > 0 && !is_expected(&output) {
-            (output, again) = (run(), again - 1);
+        let script = self.script(step, &format!("exec {}", step.command.trim_end_matches('&')));
+        let child = self.machines.start(&step.terminal, &script, output.into(), errors.into());
+        let started = Background(child);
+        let printed = comes(|| step.is_printed(&std::fs::read_to_string(&log).unwrap()));
+        assert!(printed, "{}{}", step.difference(""), self.background_output());
+        if step.expected.is_empty() {
+            // A server that prints nothing is ready when it listens.
+            for port in step.ports() {
+                let listens = || self.machines.listens(&step.terminal, port);
+                assert!(comes(listens), "port {port}\n{}", self.background_output());
+            }
+        }
+        started
+    }
+
+    fn run_in_foreground(&mut self, step: &Step) {
+        let mut output = self.output(step);
+        // On a machine under load, a node may answer too late to be listed.
+        if !step.is_printed(&output) && REPEATED.iter().any(|one| step.command.starts_with(one)) {
+            comes(|| {
+                output = self.output(step);
+                step.is_printed(&output)
+            });
         }
         assert!(
-            is_expected(&output),
-            "{}$ {}\nthe page shows:\n{}\nit printed:\n{output}\n{}",
-            step.terminal,
-            step.command,
-            step.expected.join("\n"),
-            background_output(logs.path()),
+            step.is_printed(&output),
+            "{}{}",
+            step.difference(&output),
+            self.background_output()
         );
+        self.printed.extend(output.split_whitespace().map(str::to_owned));
+        if step.command == "levada stop" {
+            let node = self.nodes.remove(&step.terminal).unwrap();
+            assert_eq!(node.end(), 0, "{}", self.background_output());
+        }
     }
-    // The last step of the transcript stops the node.
-    assert!(node.unwrap().0.wait().unwrap().success());
+
+    /// The output of a command; standard output and error in one stream, as a terminal shows them.
+    fn output(&self, step: &Step) -> String {
+        let script = self.script(step, &format!("exec 2>&1\n{}", step.command));
+        let shell = self.machines.start(&step.terminal, &script, Stdio::piped(), Stdio::null());
+        let watchdog = Watchdog::over(shell.id());
+        let output = shell.wait_with_output().unwrap();
+        drop(watchdog);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A command of a terminal, after its exports.
+    fn script(&self, step: &Step, command: &str) -> String {
+        let exports = self.exports.get(&step.terminal).map(|lines| lines.join("\n"));
+        format!("{}\n{command}", exports.unwrap_or_default())
+    }
+
+    /// The output of the programs in the background.
+    fn background_output(&self) -> String {
+        let mut all = String::new();
+        for entry in std::fs::read_dir(self.logs.path()).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            all += &format!("{}:\n{text}\n", path.file_name().unwrap().display());
+        }
+        all
+    }
 }
