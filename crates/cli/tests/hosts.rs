@@ -5,6 +5,7 @@ mod hostile;
 mod middleboxes;
 mod scene;
 mod swarm;
+mod two_machines;
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
