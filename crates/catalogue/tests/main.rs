@@ -10,5 +10,7 @@ mod child;
 #[cfg(feature = "engine-tests")]
 mod cluster;
 mod http;
+#[cfg(any(feature = "engine-tests", feature = "root-tests"))]
+mod isolated;
 mod rethink;
 mod store;

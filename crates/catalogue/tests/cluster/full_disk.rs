@@ -16,8 +16,8 @@ use levada_core::sha256;
 use super::engine::{Engine, Setup, until};
 use super::leader::leader;
 use super::load;
-use crate::child;
 use crate::store::in_full;
+use crate::{child, isolated};
 
 /// The name of the catalogue.
 const NAME: &str = "full";
@@ -40,10 +40,10 @@ fn a_server_with_a_full_disk_stops_nothing() {
         eprintln!("skipped: LEVADA_TEST_FULL is not set");
         return;
     }
-    if child::can_isolate() {
+    if isolated::can_isolate() {
         let folder = tempfile::tempdir().unwrap();
         let test = "a_server_with_a_full_disk_stops_nothing";
-        child::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
+        isolated::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
     }
 }
 
@@ -79,7 +79,7 @@ fn fill_a_server(disk: &Path) {
     let free = disk_now.f_bavail * disk_now.f_frsize;
     assert!(free < 2 * PACKAGE, "the disk is not full: {free} bytes");
 
-    child::resize_tmpfs(disk, LARGER_SIZE);
+    isolated::resize_tmpfs(disk, LARGER_SIZE);
     engine.kill(0);
     engine.start_one(0);
     until("the server catches up", || leader(&engine, NAME).is_some_and(|(_, current)| current));
@@ -101,10 +101,10 @@ fn a_node_with_a_full_disk_answers_and_catches_up() {
     if let Some(disk) = child::folder() {
         return fill_a_node(&disk);
     }
-    if child::can_isolate() {
+    if isolated::can_isolate() {
         let folder = tempfile::tempdir().unwrap();
         let test = "a_node_with_a_full_disk_answers_and_catches_up";
-        child::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
+        isolated::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
     }
 }
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::engine::{Engine, Setup, until};
 use super::leader::leader;
 use super::load::{self, Told, check_equal};
-use crate::child;
+use crate::isolated;
 use crate::store::in_full;
 
 const NAME: &str = "partition";
@@ -145,7 +145,7 @@ fn a_partition_loses_nothing_and_publishes_nothing_twice() {
         eprintln!("skipped: LEVADA_TEST_FULL is not set");
         return;
     }
-    if !child::can_isolate() {
+    if !isolated::can_isolate() {
         return;
     }
     let scene = Scene::new();

@@ -8,7 +8,7 @@ use levada_catalogue::store::{Store, StoreError};
 use levada_core::{Clock, SystemClock};
 
 use super::support::{check_consistent, content, draft, publish, upload};
-use crate::child;
+use crate::{child, isolated};
 
 const SIZE: &str = "4m";
 const LARGER_SIZE: &str = "8m";
@@ -20,7 +20,7 @@ fn reports_a_full_file_system_and_loses_nothing() {
     }
     let folder = tempfile::tempdir().unwrap();
     let test = "reports_a_full_file_system_and_loses_nothing";
-    child::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
+    isolated::run_on_tmpfs(module_path!(), test, folder.path(), SIZE);
 }
 
 fn blob(n: u64) -> Vec<u8> {
@@ -81,7 +81,7 @@ fn fill_and_enlarge(folder: &Path) {
     let store = EmbeddedStore::open(&folder).unwrap();
     check(&store, "full, and reopened");
 
-    child::resize_tmpfs(folder.parent().unwrap(), LARGER_SIZE);
+    isolated::resize_tmpfs(folder.parent().unwrap(), LARGER_SIZE);
     let later = SystemClock.now().after(Duration::from_secs(60));
     store.collect(Duration::ZERO, None, later).unwrap();
     publish(&store, &draft(with_package + 1, without, None)).unwrap();
