@@ -90,7 +90,7 @@ fn fill(folder: &std::path::Path, count: u64) -> Result<(), Box<dyn Error>> {
 
 /// A descriptor about as long as those of reTHINK's catalogue.
 fn draft(n: u64) -> Result<Draft, Box<dyn Error>> {
-    let kind = Kind::ALL[usize::try_from(n % 6)?];
+    let kind = Kind::ALL[usize::try_from(n)? % Kind::ALL.len()];
     let word = |at: u64| COMMON[usize::try_from(mix(n * 8 + at) % 12).unwrap_or(0)];
     let text: Vec<&str> = (0..8).map(word).collect();
     let name = format!("{}{}{n}", capital(word(0)), capital(word(1)));

@@ -10,8 +10,7 @@ use super::reader::{Section, Value};
 
 /// Reads the section.
 pub(super) fn read(section: &Section<'_>) -> Result<Defaults, ConfigError> {
-    let objects =
-        Kind::ALL.into_iter().filter(|kind| *kind != Kind::Service).map(PathType::Objects);
+    let objects = Kind::ALL.into_iter().filter(|kind| kind.is_rethink()).map(PathType::Objects);
     let types: Vec<&str> = objects.chain([PathType::Packages]).map(PathType::as_str).collect();
     section.only(&types)?;
     section.values().iter().map(default).collect()

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::model::{Key, Kind, Package};
+use crate::model::{Key, Package};
 use crate::rethink::{Catalogue, Entry, PathType};
 
 pub(super) use crate::rethink::{PackageEntry, Prepared};
@@ -42,7 +42,7 @@ pub(super) fn prepare(
     descriptor: &Bytes,
     package: Option<PackageEntry>,
 ) -> Option<Prepared> {
-    if key.kind == Kind::Service {
+    if !key.kind.is_rethink() {
         return None;
     }
     let entry = Entry { key: key.clone(), order, descriptor: descriptor.clone(), package };

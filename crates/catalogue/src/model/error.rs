@@ -13,7 +13,8 @@ use super::{
 pub enum ModelError {
     /// Not the text of a [`super::Kind`].
     #[error(
-        "unknown type {0:?}: use dataschema, hyperty, idp-proxy, protocolstub, runtime or service"
+        "unknown type {0:?}: use dataschema, hyperty, idp-proxy, package, protocolstub, runtime \
+         or service"
     )]
     Kind(String),
     /// Not a valid [`super::Name`].

@@ -15,6 +15,8 @@ pub enum Kind {
     Hyperty,
     /// A stub that communicates with an identity provider.
     IdpProxy,
+    /// Any program or data, with its package.
+    Package,
     /// A stub that implements the protocol of a domain.
     ProtocolStub,
     /// A runtime that loads hyperties and stubs.
@@ -25,10 +27,11 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, sorted by its text.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::DataSchema,
         Self::Hyperty,
         Self::IdpProxy,
+        Self::Package,
         Self::ProtocolStub,
         Self::Runtime,
         Self::Service,
@@ -40,10 +43,17 @@ impl Kind {
             Self::DataSchema => "dataschema",
             Self::Hyperty => "hyperty",
             Self::IdpProxy => "idp-proxy",
+            Self::Package => "package",
             Self::ProtocolStub => "protocolstub",
             Self::Runtime => "runtime",
             Self::Service => "service",
         }
+    }
+
+    /// Returns true if reTHINK's catalogue has objects of this type. All others are shown by the
+    /// API for programs only.
+    pub const fn is_rethink(self) -> bool {
+        !matches!(self, Self::Package | Self::Service)
     }
 }
 

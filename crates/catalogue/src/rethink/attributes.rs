@@ -104,7 +104,7 @@ pub(super) const fn attributes_of(kind: Kind) -> Option<&'static [Attribute]> {
         Kind::ProtocolStub | Kind::IdpProxy => Some(STUB),
         Kind::Runtime => Some(RUNTIME),
         Kind::DataSchema => Some(DATA_SCHEMA),
-        Kind::Service => None,
+        Kind::Package | Kind::Service => None,
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
         for kind in Kind::ALL {
             let attributes = attributes_of(kind).unwrap_or_default();
             assert!(attributes.is_sorted_by(|one, next| one.number < next.number), "{kind}");
-            assert_eq!(attributes.is_empty(), kind == Kind::Service);
+            assert_eq!(attributes.is_empty(), !kind.is_rethink());
         }
     }
 

@@ -85,7 +85,7 @@ fn list_type(folder: &Path, pending: &mut VecDeque<Pending>) {
         pending.push_back(skipped(Reason::PackageFolder));
         return;
     }
-    let Some(kind) = name.parse::<Kind>().ok().filter(|kind| *kind != Kind::Service) else {
+    let Some(kind) = name.parse::<Kind>().ok().filter(|kind| kind.is_rethink()) else {
         pending.push_back(skipped(Reason::UnknownType));
         return;
     };

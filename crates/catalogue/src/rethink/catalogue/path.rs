@@ -58,8 +58,8 @@ impl FromStr for PathType {
     fn from_str(text: &str) -> Result<Self, UnknownType> {
         match text.parse::<Kind>() {
             _ if text == PACKAGES => Ok(Self::Packages),
-            Ok(Kind::Service) | Err(_) => Err(UnknownType),
-            Ok(kind) => Ok(Self::Objects(kind)),
+            Ok(kind) if kind.is_rethink() => Ok(Self::Objects(kind)),
+            _ => Err(UnknownType),
         }
     }
 }

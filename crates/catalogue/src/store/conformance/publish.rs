@@ -204,7 +204,7 @@ pub fn objects_are_listed_in_order_and_pages(store: &dyn Store) {
 pub fn each_follows_the_order_of_publication(store: &dyn Store) {
     let all: Vec<Draft> = (0..200)
         .map(|n| {
-            let key = format!("{}/o{}", Kind::ALL[n % 6].as_str(), 7 * n % 40);
+            let key = format!("{}/o{}", Kind::ALL[n % Kind::ALL.len()].as_str(), 7 * n % 40);
             draft(&key, &format!("1.{n}.0"), &format!("{{\"n\":{n}}}"))
         })
         .collect();

@@ -41,7 +41,7 @@ impl FromStr for Selection {
   levada catalogue ls hyperty --prefix acme.
   levada catalogue ls hyperty/Connector --json")]
 pub struct Ls {
-    /// A type (dataschema, hyperty, idp-proxy, protocolstub, runtime, service), or one object
+    /// A type (dataschema, hyperty, idp-proxy, package, protocolstub, runtime, service), or one object
     #[arg(value_name = "TYPE[/NAME]")]
     selection: Option<Selection>,
 

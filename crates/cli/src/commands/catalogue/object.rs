@@ -27,10 +27,21 @@ impl FromStr for Exact {
         let (key, version) = text.rsplit_once('@').ok_or("expected TYPE/NAME@VERSION")?;
         Ok(Self {
             key: key.parse::<Key>().map_err(|error| error.to_string())?,
-            version: Version::parse(version)
-                .map_err(|error| format!("{version:?} is not a version: {error}"))?,
+            version: full_version(version).ok_or_else(|| {
+                format!("{version:?} is not a version; a version is such as 1.2.0 or 1.2.0-beta.1")
+            })?,
         })
     }
+}
+
+/// Parses a version; `1` and `1.2` are 1.0.0 and 1.2.0.
+fn full_version(text: &str) -> Option<Version> {
+    let padded = match text.split('.').count() {
+        1 => format!("{text}.0.0"),
+        2 => format!("{text}.0"),
+        _ => text.to_owned(),
+    };
+    Version::parse(text).or_else(|_| Version::parse(&padded)).ok()
 }
 
 /// `TYPE/NAME`, `TYPE/NAME@VERSION` or `TYPE/NAME@RANGE`.
@@ -157,7 +168,14 @@ mod tests {
         assert!(allows("hyperty/a@1.2.3", "1.2.3") && !allows("hyperty/a@1.2.3", "1.2.4"));
         assert!(allows("hyperty/a@^1", "1.9.0") && !allows("hyperty/a@^1", "2.0.0"));
         assert!("a".parse::<Wanted>().is_err() && "hyperty/@1.0.0".parse::<Wanted>().is_err());
-        assert!("hyperty/a@1".parse::<Exact>().is_err() && "hyperty/a".parse::<Exact>().is_err());
-        assert_eq!("hyperty/a@1.0.0".parse::<Exact>().unwrap().version, Version::new(1, 0, 0));
+        let exact = |text: &str| text.parse::<Exact>().map(|exact| exact.version.to_string());
+        for (text, version) in
+            [("1", "1.0.0"), ("1.2", "1.2.0"), ("1.2.3", "1.2.3"), ("1.2.3-a.1", "1.2.3-a.1")]
+        {
+            assert_eq!(exact(&format!("package/a@{text}")).unwrap(), version);
+        }
+        for wrong in ["a", "a@", "a@b", "a@1.2.3.4", "a@^1.2", "a@1.x"] {
+            assert!(exact(&format!("package/{wrong}")).is_err(), "{wrong}");
+        }
     }
 }

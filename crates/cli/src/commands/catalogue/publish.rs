@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use levada_catalogue::model::{
-    Draft, Key, Kind, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
+    Draft, Key, MAX_DESCRIPTOR, MAX_PACKAGE_DESCRIPTION, ModelError, Package, digest_text,
 };
 use levada_home::Home;
 use levada_services::catalogue::{ChangeOutcome, Source};
@@ -29,11 +29,12 @@ use crate::progress::Progress;
 ///
 /// Versions are immutable: publishing identical content again succeeds, and other content under the
 /// same version is refused. An interrupted upload to a running node is resumed if it is repeated
-/// within ten minutes. A version that cannot be shown as a whole to reTHINK clients under
-/// /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
+/// within ten minutes. A version of a type of reTHINK (all but `package` and `service`) that cannot
+/// be shown as a whole to its clients under /.well-known/ is published with a warning. If a node of several (--at) fails, it is published at
 /// the next one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
+  levada catalogue publish package/backup@1.2.0 backup.json --package backup.tar.gz
   levada catalogue publish hyperty/Connector@1.2.0 connector.json --package connector.js
   levada catalogue publish dataschema/Chat@1.0.0 chat.json --at hub/catalogue --dry-run")]
 pub struct Publish {
@@ -193,9 +194,9 @@ fn package(arguments: &Publish, key: &Key, path: &Path) -> Result<(Package, File
 
 /// The default description of a package, with the class name that reTHINK clients need.
 fn about(key: &Key) -> Vec<u8> {
-    match key.kind {
-        Kind::Service => b"{}".to_vec(),
-        _ => json!({ "sourceCodeClassname": key.name.as_str() }).to_string().into_bytes(),
+    match key.kind.is_rethink() {
+        true => json!({ "sourceCodeClassname": key.name.as_str() }).to_string().into_bytes(),
+        false => b"{}".to_vec(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use levada_catalogue::model::version::{latest_order, numbered};
-use levada_catalogue::model::{Draft, Key, Kind, ModelError, Published, Version};
+use levada_catalogue::model::{Draft, Key, ModelError, Published, Version};
 use levada_core::wire::catalogue::{Cause, Detail};
 use levada_services::catalogue::{CatalogueClient, CatalogueError, Item};
 
@@ -82,7 +82,7 @@ pub async fn yank_gone(
 ) -> Result<(), Failure> {
     let mut gone = Vec::new();
     let each = |item: Item| {
-        let is_gone = item.key.kind != Kind::Service && !kept.contains(&item.key);
+        let is_gone = item.key.kind.is_rethink() && !kept.contains(&item.key);
         if is_gone && item.newest.is_some() {
             gone.push(item.key);
         }

@@ -1,12 +1,12 @@
 //! Whether a version can be shown to clients of reTHINK's catalogue.
 
-use levada_catalogue::model::{Draft, Kind};
+use levada_catalogue::model::Draft;
 use levada_catalogue::rethink::{Entry, MAX_CODE, PackageEntry, Prepared};
 
-/// Why the version cannot be shown to reTHINK clients; `None` if it can, or for a service, which
-/// they do not use.
+/// The reason why the version cannot be shown to reTHINK clients; `None` if it can, or if its type
+/// is not reTHINK's.
 pub fn problem(draft: &Draft) -> Option<String> {
-    if draft.key.kind == Kind::Service {
+    if !draft.key.kind.is_rethink() {
         return None;
     }
     let Some(package) = &draft.package else {
