@@ -47,6 +47,11 @@ pub fn note(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{}", Shown(line, Escapes::Text));
 }
 
+/// Prints a JSON object to standard error, on one line. A failed write is not an error.
+pub fn note_json(value: &Value) {
+    note(escape_json(&value.to_string()));
+}
+
 /// Prints why a command failed, and returns its exit code.
 pub fn report(failure: &Failure) -> ExitCode {
     if !failure.text().is_empty() {

@@ -4,6 +4,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 
+use serde_json::{Value, json};
+
 use crate::contexts::{Service, curl};
 use crate::support::{Home, Node, STEP_TIMEOUT, eventually};
 
@@ -311,6 +313,8 @@ fn a_filter_ends_the_session_at_a_request_that_matches_and_lets_others_pass() {
         // The next request opens another session.
         assert!(fetch(&http, "/public", &[]).starts_with("answer "), "{}", http.log());
     }
+    let passed = [": GET /public; ", ": 200; "];
+    eventually("what passes is logged", || passed.iter().all(|text| filter.log().contains(text)));
     // A client cannot turn it off: by a smaller grant, or by contexts where it does not look.
     let less = format!("{}:response-head=r", filter.address);
     let one = format!("{}:exchange=r", filter.address);
@@ -322,9 +326,21 @@ fn a_filter_ends_the_session_at_a_request_that_matches_and_lets_others_pass() {
     let log = "`block` cannot do its work: the session does not grant request-head=r";
     eventually("the reason is logged", || filter.log().contains(log));
     // Unless its operator permits it.
-    let lenient = [&middlebox[..], &["--lenient"]].concat();
+    let lenient = [&middlebox[..], &["--lenient", "--log-format", "json"]].concat();
     let lenient = Service::start(&hop, &lenient);
     let blind = format!("{}:response-head=r", lenient.address);
     let blind = through(&client, &node, &running, "web", &[&blind]);
     assert_eq!(fetch(&blind, "/private/page", &[]), "answer 1\n");
+    let entry = |event: &str| {
+        let log = lenient.log();
+        let entries = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut found = entries.filter(|entry| entry["event"] == event);
+        found.next().unwrap_or_default()
+    };
+    eventually("the response is logged", || entry("response")["status"] == 200);
+    assert_eq!(entry("session")["rights"], json!({ "response-head": "r" }));
+    assert_eq!(entry("response")["session"], 1);
+    assert!(entry("response")["time"].as_str().unwrap().ends_with('Z'));
+    // It may not read the head of the request.
+    assert_eq!(entry("request")["method"], Value::Null);
 }

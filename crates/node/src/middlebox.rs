@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use levada_core::SecretKey;
 use levada_home::known::Known;
-use levada_services::middlebox::{Failed, Middlebox, Policy};
+use levada_services::middlebox::{Entry, Event, Failed, Middlebox, Policy};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -36,8 +36,7 @@ impl NodeMiddlebox {
             servers: servers.collect::<Result<_, _>>()?,
             needs: config.plugins.needs(),
         };
-        let inspector =
-            config.plugins.clone().inspectors(Arc::new(|line| tracing::info!("{line}")));
+        let inspector = config.plugins.clone().inspectors(Arc::new(|entry| trace(&entry)));
         let middlebox = Middlebox::new(key, policy, config.resume, inspector);
         Ok(Self { middlebox, listening, next: config.next.clone() })
     }
@@ -65,5 +64,21 @@ impl NodeMiddlebox {
             "next": self.next,
             "sessions": self.sessions(),
         })
+    }
+}
+
+/// Writes an entry to the log of the node, with its values as fields.
+fn trace(entry: &Entry) {
+    let session = entry.session;
+    match &entry.event {
+        Event::Session { .. } | Event::Note { .. } => {
+            tracing::info!(session, "{}", entry.event);
+        }
+        Event::Request { exchange, method, target, .. } => {
+            tracing::info!(session, exchange, method, target, "{}", entry.event);
+        }
+        Event::Response { exchange, status, .. } => {
+            tracing::info!(session, exchange, status, "{}", entry.event);
+        }
     }
 }

@@ -15,7 +15,7 @@ pub use cache::{Cache, CacheInspector};
 pub use chain::Chain;
 pub use compress::Compress;
 pub use filter::Filter;
-pub use log::{Line, Log};
+pub use log::{Entry, Event, Log, SessionLog, WriteEntry};
 pub use needs::Need;
 pub use plugins::{Plugins, next_party, parse_cache_size};
 pub use regex_lite::Regex;

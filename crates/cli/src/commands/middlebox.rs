@@ -5,25 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use levada_config::LogFormat;
 use levada_contexts::{ContextError, PathError};
-use levada_core::Identity;
+use levada_core::{Clock, Identity, SystemClock};
 use levada_home::Home;
 use levada_services::middlebox::{
-    AddField, Failed, Middlebox, Plugins, Policy, next_party, parse_cache_size, trace_failures,
+    AddField, Failed, Middlebox, Plugins, Policy, WriteEntry, next_party, parse_cache_size,
+    trace_failures,
 };
 use regex_lite::Regex;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
-use crate::output::{data, note, plain};
+use crate::output::{self, data, note, plain};
 
 /// Carry sessions of others as a middlebox
 ///
 /// A session leads through this middlebox if its client names it. Both its client and its node
 /// decide what this middlebox may read or write; it has no keys for the rest. It leads sessions
-/// only to the addresses of --next. The log on standard error says what it holds and what passes.
-/// Runs until it is interrupted.
+/// only to the addresses of --next. The log on standard error has the rights of each session, and
+/// the method, target and status of each exchange whose heads it may read. Runs until it is
+/// interrupted.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada middlebox --listen 0.0.0.0:5383 --next alpha.example:5382
@@ -68,22 +72,48 @@ pub struct Arguments {
     #[arg(long)]
     lenient: bool,
 
+    /// The format of the log: text or json
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
     /// Keep keys for this many seconds, so that further sessions along the same path cost less; 0
     /// keeps none
     #[arg(long, value_name = "SECONDS", default_value_t = 24 * 3600)]
     resume: u64,
 }
 
+/// Writes the log to standard error, with the time of each line.
+fn write_log(format: LogFormat) -> WriteEntry {
+    Arc::new(move |entry| match format {
+        LogFormat::Text => {
+            let now = output::time(SystemClock.now());
+            note(plain(&format!("{now} {entry}")));
+        }
+        LogFormat::Json => write_json(serde_json::to_value(entry).unwrap_or_default()),
+    })
+}
+
 /// Reports sessions that this middlebox has refused. Others fail for reasons of their parties, and
 /// anyone can let one fail.
-fn report_refusals() -> Failed {
+fn report_refusals(format: LogFormat) -> Failed {
     let trace = trace_failures();
-    Arc::new(move |source, error| match error {
-        PathError::Context(ContextError::Refused(_)) => {
-            note(plain(&format!("a session of {source}: {error}")));
+    Arc::new(move |source, error| match (error, format) {
+        (PathError::Context(ContextError::Refused(_)), LogFormat::Text) => {
+            let now = output::time(SystemClock.now());
+            note(plain(&format!("{now} a session from {source}: {error}")));
+        }
+        (PathError::Context(ContextError::Refused(_)), LogFormat::Json) => {
+            let text = error.to_string();
+            write_json(json!({ "event": "refused", "source": source, "text": text }));
         }
         _ => trace(source, error),
     })
+}
+
+/// Writes a line of the log with its time.
+fn write_json(mut line: Value) {
+    line["time"] = output::time(SystemClock.now()).into();
+    output::note_json(&line);
 }
 
 fn field(text: &str) -> Result<String, &'static str> {
@@ -106,14 +136,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
         lenient: arguments.lenient,
     };
     let policy = Policy { next: arguments.next, servers: arguments.server, needs: plugins.needs() };
-    let inspector = plugins.inspectors(Arc::new(|line| note(plain(&line))));
+    let inspector = plugins.inspectors(write_log(arguments.log_format));
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();
     let middlebox = Middlebox::new(key, policy, lifetime, inspector);
     data(format!("{identity}@{address}"))?;
     let mut signals = Signals::new()?;
+    let refusals = report_refusals(arguments.log_format);
     tokio::select! {
-        () = middlebox.serve(listener, std::future::pending(), report_refusals()) => Ok(0),
+        () = middlebox.serve(listener, std::future::pending(), refusals) => Ok(0),
         code = signals.end() => Ok(code),
     }
 }

@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use levada_contexts::{Action, Direction, Inspector, Path, Piece, Purpose};
 
-use super::{Granted, Line, Need};
+use super::{Granted, Need, SessionLog};
 use crate::http::{MAX_HEAD, RequestHead};
 use head::{Plan, accepts_gzip};
 
@@ -23,7 +23,7 @@ const LEVEL: u32 = 5;
 /// It does not know how long a body is when its head passes, since lengths do not travel; so short
 /// ones are compressed, too.
 pub struct Compress {
-    line: Line,
+    log: SessionLog,
     granted: Granted,
     disabled: bool,
     /// The head of the request that passes.
@@ -68,10 +68,10 @@ impl Body {
 }
 
 impl Compress {
-    /// Compresses responses of one session; `line` takes the lines of its log.
-    pub fn new(line: Line) -> Self {
+    /// Compresses responses of one session; `log` is the log of the session.
+    pub fn new(log: SessionLog) -> Self {
         Self {
-            line,
+            log,
             granted: Granted::default(),
             disabled: false,
             request: Vec::new(),
@@ -123,7 +123,7 @@ impl Compress {
         self.answered = number + 1;
         self.waiting.remove(&number);
         if let Some(Body { arrived, left, .. }) = body {
-            (self.line)(format!("compress: response {number}: {arrived} B to {left} B"));
+            self.log.note(format!("compress: response {number}: {arrived} B to {left} B"));
         }
     }
 }
@@ -137,7 +137,7 @@ impl Inspector for Compress {
         self.granted = Granted::new(path, hop);
         if let Err(reason) = Need::COMPRESS.check_granted(&self.granted) {
             self.disabled = true;
-            (self.line)(format!("compress: nothing is compressed in this session: {reason}"));
+            self.log.note(format!("compress: nothing is compressed in this session: {reason}"));
         }
     }
 

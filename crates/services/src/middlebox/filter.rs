@@ -3,7 +3,7 @@
 use levada_contexts::{Action, Inspector, Path, Piece, Purpose};
 use regex_lite::Regex;
 
-use super::{Granted, Line, Need};
+use super::{Granted, Need, SessionLog};
 
 /// The longest head that is searched, in bytes; a longer one is blocked.
 const MAX_HEAD: usize = 64 * 1024;
@@ -11,20 +11,20 @@ const MAX_HEAD: usize = 64 * 1024;
 /// Ends the session at a request whose head matches a pattern.
 pub struct Filter {
     pattern: Regex,
-    line: Line,
+    log: SessionLog,
     granted: Granted,
     head: Vec<u8>,
 }
 
 impl Filter {
-    /// A filter for heads such as `GET /path`, then `name: value` on each line; `line` takes the
-    /// lines of its log.
-    pub fn new(pattern: Regex, line: Line) -> Self {
-        Self { pattern, line, granted: Granted::default(), head: Vec::new() }
+    /// A filter for heads such as `GET /path`, then `name: value` on each line; `log` is the log of
+    /// the session.
+    pub fn new(pattern: Regex, log: SessionLog) -> Self {
+        Self { pattern, log, granted: Granted::default(), head: Vec::new() }
     }
 
     fn block(&self, what: String) -> Action {
-        (self.line)(format!("blocked, and the session ended: {what}"));
+        self.log.note(format!("blocked, and the session ended: {what}"));
         Action::Block(what)
     }
 }
@@ -58,7 +58,7 @@ impl Inspector for Filter {
         self.granted = Granted::new(path, hop);
         if let Err(reason) = Need::BLOCK.check_granted(&self.granted) {
             let what = &self.pattern;
-            (self.line)(format!("block: `{what}` is not searched everywhere: {reason}"));
+            self.log.note(format!("block: `{what}` is not searched everywhere: {reason}"));
         }
     }
 
@@ -90,6 +90,7 @@ mod tests {
     use levada_contexts::{Direction, Right};
 
     use super::*;
+    use crate::middlebox::Entry;
 
     const HEAD: u8 = 1;
     const OTHER: [u8; 3] = [2, 3, 4];
@@ -98,8 +99,9 @@ mod tests {
     fn filter(pattern: &str) -> (Filter, Arc<Mutex<Vec<String>>>) {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let log = lines.clone();
-        let line: Line = Arc::new(move |text| log.lock().unwrap().push(text));
-        let mut filter = Filter::new(Regex::new(pattern).unwrap(), line);
+        let write = Arc::new(move |entry: Entry| log.lock().unwrap().push(entry.event.to_string()));
+        let log = SessionLog::new(1, write);
+        let mut filter = Filter::new(Regex::new(pattern).unwrap(), log);
         let purposes = [
             Purpose::RequestHead,
             Purpose::RequestBody,

@@ -1,10 +1,15 @@
 //! The built-in inspectors, as options choose them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use levada_contexts::Inspector;
 use regex_lite::Regex;
 
 use super::needs::Need;
-use super::{AddField, Cache, CacheInspector, Chain, Compress, Filter, Line, Log, MakeInspector};
+use super::{
+    AddField, Cache, CacheInspector, Chain, Compress, Filter, Log, MakeInspector, SessionLog,
+    WriteEntry,
+};
 
 /// What a middlebox does: the options of `levada middlebox`, and of `[middlebox]` in the
 /// configuration of a node.
@@ -35,24 +40,27 @@ impl Plugins {
         used.map(|(_, need)| need).collect()
     }
 
-    /// Makes the inspector of each session, whose logs go to `line`. All sessions share one cache.
-    pub fn inspectors(self, line: Line) -> MakeInspector {
+    /// Makes the inspector of each session; `write` takes the lines of its log. All sessions share
+    /// one cache.
+    pub fn inspectors(self, write: WriteEntry) -> MakeInspector {
         let cache = self.cache.map(Cache::new);
-        Box::new(move || {
+        let sessions = AtomicU64::new(0);
+        Box::new(move |source| {
+            let log = SessionLog::new(1 + sessions.fetch_add(1, Ordering::Relaxed), write.clone());
             // From the client's side to the server's: the cache stores what the server has sent,
             // and what it answers is changed as all else.
-            let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(Log::new(line.clone()))];
+            let mut all: Vec<Box<dyn Inspector>> = vec![Box::new(Log::new(log.clone(), source))];
             for pattern in &self.block {
-                all.push(Box::new(Filter::new(pattern.clone(), line.clone())));
+                all.push(Box::new(Filter::new(pattern.clone(), log.clone())));
             }
             if self.compress {
-                all.push(Box::new(Compress::new(line.clone())));
+                all.push(Box::new(Compress::new(log.clone())));
             }
             for field in self.add_response.iter().filter_map(|field| AddField::new(field)) {
                 all.push(Box::new(field));
             }
             if let Some(cache) = &cache {
-                all.push(Box::new(CacheInspector::new(cache, line.clone())));
+                all.push(Box::new(CacheInspector::new(cache, log.clone())));
             }
             Box::new(Chain::new(all))
         })

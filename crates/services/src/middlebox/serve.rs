@@ -52,8 +52,8 @@ impl Policy {
     }
 }
 
-/// Makes the inspector of each session.
-pub type MakeInspector = Box<dyn Fn() -> Box<dyn Inspector> + Send + Sync>;
+/// Makes the inspector of a session from its source.
+pub type MakeInspector = Box<dyn Fn(IpAddr) -> Box<dyn Inspector> + Send + Sync>;
 
 /// Takes the source of a session that failed, and why.
 pub type Failed = Arc<dyn Fn(IpAddr, &PathError) + Send + Sync>;
@@ -175,7 +175,8 @@ impl Middlebox {
     async fn carry(&self, stream: TcpStream, handshake: HalfOpenEntry) -> Result<(), PathError> {
         let handshake = Arc::new(handshake);
         let client = Box::new(Tcp::new(stream)?);
-        let middle = Relay::new(self.setup.clone(), (self.inspector)(), Instant::now());
+        let inspector = (self.inspector)(handshake.source());
+        let middle = Relay::new(self.setup.clone(), inspector, Instant::now());
         let begun = Arc::downgrade(&handshake);
         let dial = |path: Path, hop: u8| async move {
             if let Some(handshake) = begun.upgrade() {
@@ -217,7 +218,7 @@ mod tests {
             tickets: Arc::new(HopTickets::new(Duration::ZERO)),
             policy: Arc::new(|_, _| Ok(())),
         };
-        let middlebox = Middlebox::with_limits(setup, Box::new(|| Box::new(Pass)), [4, 4], 4);
+        let middlebox = Middlebox::with_limits(setup, Box::new(|_| Box::new(Pass)), [4, 4], 4);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serve = middlebox.clone().serve(listener, std::future::pending(), trace_failures());

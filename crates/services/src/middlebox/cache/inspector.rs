@@ -14,7 +14,7 @@ use super::rules::{RequestRules, invalidates};
 use super::store::Cache;
 use super::target::{Realm, Target};
 use crate::http::{MAX_HEAD, RequestHead};
-use crate::middlebox::{Granted, Line, Need};
+use crate::middlebox::{Granted, Need, SessionLog};
 
 /// Bytes of a body in one part of an answer.
 const PART: usize = 64 * 1024;
@@ -22,7 +22,7 @@ const PART: usize = 64 * 1024;
 /// Stores answers, and gives them to later requests, as one session allows.
 pub struct CacheInspector {
     cache: Arc<Cache>,
-    line: Line,
+    log: SessionLog,
     granted: Granted,
     server: Option<Identity>,
     /// Who may share answers; None before the start, and if there is a reason against caching.
@@ -42,11 +42,11 @@ pub struct CacheInspector {
 }
 
 impl CacheInspector {
-    /// The cache in one session; `line` takes the lines of its log.
-    pub fn new(cache: &Arc<Cache>, line: Line) -> Self {
+    /// The cache in one session; `log` is the log of the session.
+    pub fn new(cache: &Arc<Cache>, log: SessionLog) -> Self {
         Self {
             cache: cache.clone(),
-            line,
+            log,
             granted: Granted::default(),
             server: None,
             realm: None,
@@ -60,7 +60,7 @@ impl CacheInspector {
     }
 
     fn log(&self, text: impl std::fmt::Display) {
-        (self.line)(format!("cache: {text}"));
+        self.log.note(format!("cache: {text}"));
     }
 
     fn disable(&mut self, reason: &str) {

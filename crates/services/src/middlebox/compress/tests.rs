@@ -8,7 +8,7 @@ use super::*;
 const TEXT: &str = "200\r\ncontent-type: text/html; charset=utf-8\r\n";
 
 fn session() -> Compress {
-    let mut compress = Compress::new(Arc::new(|_| {}));
+    let mut compress = Compress::new(SessionLog::new(1, Arc::new(|_| {})));
     compress.granted = Granted(vec![
         (Purpose::RequestHead, Right::Read),
         (Purpose::ResponseHead, Right::Write),

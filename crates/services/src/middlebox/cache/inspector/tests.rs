@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use levada_contexts::Right;
 
 use super::*;
+use crate::middlebox::Entry;
 
 const STRONG: &str = "200\r\ncache-control: max-age=86400\r\n";
 const PURPOSES: [Purpose; 4] =
@@ -19,8 +20,9 @@ impl Session {
     fn new(cache: &Arc<Cache>) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
         let copy = log.clone();
-        let line = Arc::new(move |line: String| copy.lock().unwrap().push(line));
-        let mut cache = CacheInspector::new(cache, line);
+        let write =
+            Arc::new(move |entry: Entry| copy.lock().unwrap().push(entry.event.to_string()));
+        let mut cache = CacheInspector::new(cache, SessionLog::new(1, write));
         cache.granted = Granted(PURPOSES.map(|purpose| (purpose, Right::Write)).into());
         let server = Identity::from_bytes([3; 32]);
         cache.server = Some(server);
