@@ -20,6 +20,7 @@ mod swarm;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use levada_core::parse_duration;
@@ -77,6 +78,18 @@ pub enum LogFormat {
     Json,
 }
 
+impl FromStr for LogFormat {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err("expected text or json"),
+        }
+    }
+}
+
 /// A node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -106,6 +119,8 @@ pub struct Config {
     pub session_expires: Duration,
     /// The services, in the order of the file.
     pub services: Vec<ServiceSource>,
+    /// Adds the services `echo` and `clock`.
+    pub builtin: bool,
     /// Whether the node has a service for the login shell of its user.
     pub shell: bool,
     /// The forwards that the node keeps open.
@@ -144,6 +159,7 @@ impl Default for Config {
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
             services: Vec::new(),
+            builtin: true,
             shell: false,
             forwards: Vec::new(),
             middlebox: None,
@@ -200,6 +216,7 @@ impl Config {
     }
 
     fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
+        service::refuse_tables_at_top(section)?;
         section.only(&KEYS)?;
         let mut config = Self::default();
         for value in section.values() {
@@ -225,6 +242,7 @@ impl Config {
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
+            "builtin" => self.builtin = value.flag()?,
             "shell" => self.shell = value.flag()?,
             "forward" => self.forwards = value.each(ForwardSource::read)?,
             "middlebox" => self.middlebox = Some(Middlebox::read(value)?),
@@ -235,14 +253,14 @@ impl Config {
             "log" => {
                 self.log = value.text("a filter such as \"info\" or \"levada_node=debug\"")?.into()
             }
-            "log_format" => self.log_format = log_format(value)?,
+            "log_format" => self.log_format = value.parsed("\"text\" or \"json\"")?,
             _ => {}
         }
         Ok(())
     }
 }
 
-const KEYS: [&str; 21] = [
+const KEYS: [&str; 22] = [
     "name",
     "listen",
     "advertise",
@@ -255,6 +273,7 @@ const KEYS: [&str; 21] = [
     "limits",
     "session_expires",
     "service",
+    "builtin",
     "shell",
     "forward",
     "middlebox",
@@ -346,15 +365,6 @@ fn services(value: &Value<'_>) -> Result<Vec<String>, ConfigError> {
 fn expires(value: &Value<'_>) -> Result<Duration, ConfigError> {
     let text = value.text("a duration such as \"90s\", \"10m\", \"1h\" or \"7d\"")?;
     parse_duration(text).map_err(|error| value.wrong(error.to_string()))
-}
-
-fn log_format(value: &Value<'_>) -> Result<LogFormat, ConfigError> {
-    const ALLOWED: &str = "\"text\" or \"json\"";
-    match value.text(ALLOWED)? {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(value.not(ALLOWED)),
-    }
 }
 
 #[cfg(test)]

@@ -206,6 +206,10 @@ impl<'a> Value<'a> {
         self.value.is_str()
     }
 
+    pub(super) fn is_list(&self) -> bool {
+        self.value.is_array()
+    }
+
     pub(super) fn as_bool(&self) -> Option<bool> {
         self.value.as_bool()
     }

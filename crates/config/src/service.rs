@@ -98,6 +98,20 @@ pub(super) fn name(value: &Value<'_>) -> Result<String, ConfigError> {
     Ok(text.to_owned())
 }
 
+/// Refuses tables of a service that stand at the top of a configuration, as in a file that defines
+/// one service.
+pub(super) fn refuse_tables_at_top(section: &Section<'_>) -> Result<(), ConfigError> {
+    let found = section.values().into_iter().find_map(|value| match value.name() {
+        "command" | "middlebox" if value.is_list() => Some((value, true)),
+        "environment" => Some((value, false)),
+        _ => None,
+    });
+    let Some((value, is_list)) = found else { return Ok(()) };
+    let path = format!("service.{}", value.name());
+    let form = if is_list { format!("[[{path}]]") } else { format!("[{path}]") };
+    Err(value.wrong(format!("it belongs to a service: write `{form}` below its `[[service]]`")))
+}
+
 pub(super) fn refuse_repeated(services: &[ServiceSource]) -> Result<(), ConfigError> {
     for (index, service) in services.iter().enumerate() {
         if let Some(first) = services[..index].iter().find(|first| first.name == service.name) {

@@ -177,6 +177,24 @@ fn a_service_file_is_read_like_the_configuration() {
 }
 
 #[test]
+fn tables_of_a_service_are_refused_at_the_top() {
+    let service = "[[service]]\nname = \"a\"\ntype = \"exec\"\n";
+    let at_top = |text: &str| parse(&format!("{service}{text}")).unwrap_err().to_string();
+    for (text, form) in [
+        ("[[command]]\nprogram = \"cat\"\n", "[[service.command]]"),
+        ("[[middlebox]]\nidentity = \"gate\"\n", "[[service.middlebox]]"),
+        ("[environment]\nA = \"1\"\n", "[service.environment]"),
+    ] {
+        let error = at_top(text);
+        assert!(error.starts_with("config.toml:4: key `"), "{error}");
+        assert!(error.contains(&format!("write `{form}` below its `[[service]]`")), "{error}");
+    }
+    // The middlebox that the node is for others is a table.
+    let middlebox = "[middlebox]\nlisten = \"127.0.0.1:1\"\nnext = \"a.example:1\"\n";
+    assert!(parse(middlebox).unwrap().middlebox.is_some());
+}
+
+#[test]
 fn a_missing_file_is_the_default_and_a_folder_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Config::load(&folder.path().join("none")).unwrap().listen.is_none());

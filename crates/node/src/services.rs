@@ -58,7 +58,7 @@ pub(crate) struct Builder {
     pub(crate) context: Context,
 }
 
-/// The services by name. If none is configured, these are `echo` and `clock`.
+/// The services by name. `echo` and `clock` are among them unless `builtin = false`.
 ///
 /// # Errors
 /// [`ConfigError`] names the file, the line and the problem.
@@ -92,7 +92,7 @@ pub(crate) fn offered(
     if overrides.only_catalogue {
         return Ok(offered);
     }
-    if config.services.is_empty() {
+    if config.builtin {
         for kind in ["clock", "echo"] {
             add_default(&mut offered, Definition::plain(kind, kind), builder);
         }
