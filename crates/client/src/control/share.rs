@@ -30,15 +30,15 @@ pub struct ShareRequest {
 pub struct ShareSettings {
     /// The length of a chunk in bytes: a power of two from 1 KiB to 1 MiB.
     pub chunk: u32,
-    /// The most that the coordinator sends, in bytes per second; `None` for no limit.
+    /// The maximum rate of the coordinator, in bytes per second; `None` for no limit.
     pub upload_limit: Option<u64>,
     /// Mediated mode; `None` for direct mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mediated: Option<MediatedSettings>,
-    /// The stream that goes by UDP; `None` if both go by TCP.
+    /// The stream that uses UDP; `None` if both use TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub udp: Option<ByUdp>,
-    /// What of a folder is shared beside names and bytes; `None` in shares of earlier versions.
+    /// The attributes of files that are shared; `None` in shares of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listing: Option<ListingSettings>,
     /// The share ends with the process that made it.
@@ -46,7 +46,7 @@ pub struct ShareSettings {
     pub foreground: bool,
 }
 
-/// What of a folder is shared beside the names and bytes of its files.
+/// The attributes of files that a share has, in addition to their names and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListingSettings {
@@ -56,7 +56,7 @@ pub struct ListingSettings {
     pub modes: bool,
 }
 
-/// The stream of a share that goes by UDP.
+/// The stream of a share that uses UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ByUdp {
