@@ -100,7 +100,7 @@ impl Verb {
             Self::Id(arguments) => wait(id::run(arguments)),
             Self::Up(arguments) => wait(up::run(arguments, verbose)),
             Self::Ls(arguments) => wait(ls::run(arguments)),
-            Self::Peers(arguments) => peers::run(arguments),
+            Self::Peers(arguments) => wait(peers::run(arguments)),
             Self::Query(arguments) => wait(query::run(arguments)),
             Self::Request(arguments) => wait(request::run(arguments)),
             Self::Grant(arguments) => wait(grant::run(arguments)),

@@ -1,4 +1,5 @@
-//! The argument IDENTITY: the identity itself, or the name that is pinned for it here.
+//! The argument IDENTITY: the identity itself, abbreviated or not, or the name that is pinned for it
+//! here.
 
 use std::str::FromStr;
 
@@ -7,9 +8,10 @@ use levada_core::{Identity, check_name};
 use levada_home::Home;
 use levada_home::known::{Known, NameError};
 
+use crate::abbreviation::expand;
 use crate::failure::Failure;
 
-/// An identity or a pinned name; the name is looked up when the verb runs.
+/// An identity, abbreviated or not, or a pinned name; both are looked up when the verb runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityOrName(String);
 
@@ -19,7 +21,7 @@ impl IdentityOrName {
     /// # Errors
     /// [`Failure`] 2 for a name that is not pinned here, 120 if the names cannot be read.
     pub async fn identity(&self, client: &Client) -> Result<Identity, Failure> {
-        Ok(client.identity_of(&self.0).await?)
+        Ok(client.identity_of(&expand(&self.0).await?).await?)
     }
 }
 
@@ -38,19 +40,26 @@ impl FromStr for IdentityOrName {
 ///
 /// # Errors
 /// As for [`IdentityOrName::identity`].
-pub fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>, Failure> {
+pub async fn identities(home: &Home, list: &[IdentityOrName]) -> Result<Vec<Identity>, Failure> {
     if list.is_empty() {
         return Ok(Vec::new());
     }
-    identities_in(&Known::open(&home.known_db())?, list)
+    identities_in(&Known::open(&home.known_db())?, list).await
 }
 
 /// As [`identities`], with the names in `known`.
 ///
 /// # Errors
 /// As for [`IdentityOrName::identity`].
-pub fn identities_in(known: &Known, list: &[IdentityOrName]) -> Result<Vec<Identity>, Failure> {
-    list.iter().map(|one| Ok(known.identity_of(&one.0)?)).collect()
+pub async fn identities_in(
+    known: &Known,
+    list: &[IdentityOrName],
+) -> Result<Vec<Identity>, Failure> {
+    let mut identities = Vec::new();
+    for IdentityOrName(text) in list {
+        identities.push(known.identity_of(&expand(text).await?)?);
+    }
+    Ok(identities)
 }
 
 /// Parses a name that an identity can be pinned under.

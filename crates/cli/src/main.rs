@@ -5,11 +5,13 @@
 
 #![forbid(unsafe_code)]
 
+mod abbreviation;
 mod archive;
 mod args;
 mod attach;
 mod commands;
 mod destination;
+mod directory;
 mod failure;
 mod identity;
 mod init;

@@ -1,6 +1,7 @@
 //! Resolves the argument NODE. A name that is not pinned is pinned to a key only after a
 //! confirmation at the terminal, or with `--accept-new`.
 
+use crate::abbreviation::expand;
 use crate::failure::Failure;
 use crate::output;
 use clap::Args;
@@ -21,7 +22,8 @@ impl Names {
     /// # Errors
     /// [`Failure`] 121 if its key is not accepted, 122 if it does not answer.
     pub async fn resolve(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.resolve(node, |unpinned| self.confirm(unpinned)).await?)
+        let node = expand(node).await?;
+        Ok(client.resolve(&node, |unpinned| self.confirm(unpinned)).await?)
     }
 
     /// As [`Self::resolve`], without browsing the network for a node that has known addresses.
@@ -29,7 +31,8 @@ impl Names {
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn resolve_at_known(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.resolve_at_known(node, |unpinned| self.confirm(unpinned)).await?)
+        let node = expand(node).await?;
+        Ok(client.resolve_at_known(&node, |unpinned| self.confirm(unpinned)).await?)
     }
 
     /// As [`Self::resolve`], without a connection to a node whose name is pinned: for a node that
@@ -38,7 +41,8 @@ impl Names {
     /// # Errors
     /// As [`Self::resolve`].
     pub async fn identify(self, client: &Client, node: &str) -> Result<Target, Failure> {
-        Ok(client.identify(node, |unpinned| self.confirm(unpinned)).await?)
+        let node = expand(node).await?;
+        Ok(client.identify(&node, |unpinned| self.confirm(unpinned)).await?)
     }
 
     fn confirm(self, unpinned: &UnpinnedNode) -> Verdict {

@@ -60,6 +60,11 @@ pub enum Request {
         /// The id of the session or the link in hexadecimal, or a prefix of it.
         id: String,
     },
+    /// List the identities in the databases of the node's home that begin with a text.
+    Identities {
+        /// The beginning: at least [`levada_core::MIN_ABBREVIATION`] characters.
+        beginning: String,
+    },
     /// Revoke the rights that invitations gave to an identity.
     Disallow {
         /// The identity, a prefix of it, or a name that is pinned here.

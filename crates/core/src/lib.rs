@@ -1,6 +1,7 @@
 //! Identities, keys, text and wire encodings, clock and randomness, which every other crate uses.
 //! The crate does no I/O.
 
+mod abbreviation;
 mod backoff;
 mod clock;
 mod closest;
@@ -23,6 +24,10 @@ mod succession;
 mod text;
 pub mod wire;
 
+pub use abbreviation::{
+    Digits, MIN_ABBREVIATION, abbreviate, byte_range, identity_range, is_abbreviation,
+    with_beginning,
+};
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock, UnixTime};
 pub use closest::closest;

@@ -5,6 +5,7 @@
 //! has no secrets.
 
 mod address;
+mod find;
 mod name;
 mod pin;
 mod rotation;

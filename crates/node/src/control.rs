@@ -1,5 +1,6 @@
 //! The control socket of a running node: [`levada_client::control`] has its requests and replies.
 
+mod identities;
 mod list;
 mod remaining;
 mod reply;

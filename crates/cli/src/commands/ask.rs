@@ -14,7 +14,9 @@ use levada_services::brokering::mediation::REQUESTER;
 use levada_session::{ReceiveHalf, SendHalf};
 use tokio::time::timeout;
 
+use crate::directory::named;
 use crate::failure::{Failure, NO, Outcome, UNREACHABLE, USAGE};
+use crate::identity::IdentityOrName;
 use crate::mediated;
 use crate::names::Names;
 use crate::output::{self, plain};
@@ -40,7 +42,7 @@ pub struct Arguments {
 
     /// The entity to ask: an identity, or a nickname
     #[arg(long, value_name = "ENTITY")]
-    entity: String,
+    entity: IdentityOrName,
 
     /// The service that the capability is for
     #[arg(long, value_name = "NODE/SERVICE")]
@@ -67,7 +69,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let client = Client::new(&Home::open()?)?;
-    let entity = client.identity_of(&arguments.entity).await?;
+    let entity = arguments.entity.identity(&client).await?;
     // Not resolved: only the entity has to reach this node.
     let wanted = arguments.names.identify(&client, &arguments.service.node).await?;
     let request = SessionRequest {
@@ -90,7 +92,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Ok(reply) => finish(&client, entity, reply?).await,
         Err(_) => Err(Failure::new(
             UNREACHABLE,
-            format!("unreachable: {entity} did not reply within {}", format_duration(wait)),
+            format!(
+                "unreachable: {} did not reply within {}",
+                named(&entity),
+                format_duration(wait)
+            ),
         )),
     }
 }
@@ -132,7 +138,7 @@ impl Exchange<'_> {
         pending.read(&reply).map_err(|error| {
             Failure::denied(format!(
                 "the service returned something that is not the reply of {} to this question: {error}",
-                self.entity
+                named(&self.entity)
             ))
         })
     }
@@ -156,6 +162,7 @@ async fn print(client: &Client, capability: &Capability) -> Outcome {
 }
 
 fn describe(entity: Identity, what: &str, refusal: &Refusal) -> String {
+    let entity = named(&entity);
     // `Refusal::new` truncates the text: a misbehaving entity may send a longer one.
     match plain(&Refusal::new(refusal.reason(), refusal.text.as_str()).text) {
         text if text.is_empty() => format!("{entity} {what}"),

@@ -20,7 +20,9 @@ use levada_services::http::client::{Local, LocalOptions, site};
 use levada_services::http::{Strategy, contexts};
 use tokio::net::TcpListener;
 
+use crate::abbreviation::expand;
 use crate::attach::Signals;
+use crate::directory::short;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::names::Names;
 use crate::output::{data, note, plain};
@@ -87,7 +89,9 @@ pub struct Arguments {
     names: Names,
 }
 
-pub async fn run(arguments: Arguments) -> Outcome {
+pub async fn run(mut arguments: Arguments) -> Outcome {
+    // The node is looked up again if it moves.
+    arguments.at.node = expand(&arguments.at.node).await?;
     let mut vias = arguments.via.clone();
     // A wrong grant is reported before anything is opened.
     contexts_of(&arguments, &vias)?;
@@ -114,7 +118,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     let mut places: Vec<String> = Vec::new();
     for via in &vias {
         let listed = listed.as_deref().unwrap_or_default();
-        let place = place_of(&client, listed, &via.node);
+        let place = place_of(&client, listed, &expand(&via.node).await?);
         hops.push(arguments.names.identify(&client, &place).await?);
         places.push(place);
     }
@@ -123,7 +127,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
     let listener = listen(&arguments).await?;
     let site = site(&service, &arguments.at.node, &target.identity);
-    let shown: Vec<String> = hops.iter().map(|hop| hop.identity.short()).collect();
+    let shown: Vec<String> = hops.iter().map(|hop| short(&hop.identity)).collect();
     let middleboxes: Vec<String> = vias.iter().map(|via| via.node.clone()).collect();
     let names = (arguments.at.node.clone(), places);
     let found = Mutex::new((target, hops));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use levada_config::LogFormat;
 use levada_contexts::{ContextError, PathError};
-use levada_core::{Clock, Identity, SystemClock};
+use levada_core::{Clock, SystemClock};
 use levada_home::Home;
 use levada_services::middlebox::{
     AddField, Failed, Middlebox, Plugins, Policy, WriteEntry, next_party, parse_cache_size,
@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
+use crate::identity::{IdentityOrName, identities};
 use crate::output::{self, data, note, plain};
 
 /// Carry sessions of others as a middlebox
@@ -43,9 +44,9 @@ pub struct Arguments {
     #[arg(long, value_name = "HOST:PORT", required = true, value_parser = next_party)]
     next: Vec<String>,
 
-    /// A node that sessions may end at; any behind --next if not given
+    /// A node that sessions may end at, or its name here; any behind --next if not given
     #[arg(long, value_name = "IDENTITY")]
-    server: Vec<Identity>,
+    server: Vec<IdentityOrName>,
 
     /// End a session at a request whose head matches: METHOD, a space and the target, then the
     /// fields, a line each
@@ -135,7 +136,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         cache: arguments.cache,
         lenient: arguments.lenient,
     };
-    let policy = Policy { next: arguments.next, servers: arguments.server, needs: plugins.needs() };
+    let servers = identities(&home, &arguments.server).await?;
+    let policy = Policy { next: arguments.next, servers, needs: plugins.needs() };
     let inspector = plugins.inspectors(write_log(arguments.log_format));
     let lifetime = Duration::from_secs(arguments.resume);
     let identity = key.identity();

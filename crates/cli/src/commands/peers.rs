@@ -1,5 +1,6 @@
 //! `levada peers`: shows and edits the pinned names.
 
+use crate::abbreviation::expand;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
 use crate::output::{self, plain};
@@ -42,10 +43,10 @@ enum Action {
         #[arg(value_name = "NAME", value_parser = nickname)]
         name: String,
 
-        /// The identity, as `levada id` prints it there; after an @ the address of its node, if it
-        /// has one
+        /// The identity, as `levada id` prints it there, or as the tables here abbreviate it; after
+        /// an @ the address of its node, if it has one
         #[arg(value_name = "IDENTITY[@HOST:PORT]")]
-        target: Target,
+        target: String,
     },
     /// Rename a pinned node
     #[command(after_help = "Example:
@@ -69,11 +70,14 @@ enum Action {
     },
 }
 
-pub fn run(arguments: Arguments) -> Outcome {
+pub async fn run(arguments: Arguments) -> Outcome {
     let known = Known::open(&Home::open()?.known_db())?;
     match arguments.action {
         Action::Ls { json } => list(&known, json),
-        Action::Add { name, target } => add(&known, &name, &target),
+        Action::Add { name, target } => {
+            let target: Target = expand(&target).await?.parse()?;
+            add(&known, &name, &target)
+        }
         Action::Rename { old, new } => rename(&known, &old, &new),
         Action::Forget { name } => forget(&known, &name),
     }

@@ -1,6 +1,8 @@
 //! `levada revoke`: revokes a capability, or a session of this home's node, with all derived
 //! capabilities; or the permission that an invitation gave an identity.
 
+use crate::abbreviation::expand;
+use crate::directory::labelled;
 use crate::failure::{Failure, NO, Outcome, USAGE};
 use crate::output::{self, plain};
 use crate::secret_text;
@@ -48,7 +50,7 @@ enum Target {
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let home = Home::open()?;
-    let what = arguments.what;
+    let what = expand(&arguments.what).await?;
     match target(&home, &what)? {
         Target::Capability => revoke(&home, &what).await,
         Target::Id => revoke_id(&home, what).await,
@@ -103,14 +105,15 @@ async fn revoke_id(home: &Home, id: String) -> Outcome {
 async fn disallow(home: &Home, identity: String) -> Outcome {
     let answer = control::call(home, &Request::Disallow { identity }).await?;
     let identity = plain(answer["identity"].as_str().unwrap_or_default());
+    let named = identity.parse().map_or_else(|_| identity.clone(), |identity| labelled(&identity));
     let was_allowed = answer["was_allowed"] != false;
     match (was_allowed, answer["allowed_by_config"] == true) {
         (true, false) => {
-            output::note(format_args!("{identity} can request no further sessions here"));
+            output::note(format_args!("{named} can request no further sessions here"));
         }
         (true, true) => output::note(format_args!(
             "the permission by an invitation is withdrawn; `allow` in config.toml, or `--allow`, \
-             still permits {identity} to request sessions"
+             still permits {named} to request sessions"
         )),
         (false, _) => output::note(
             "this identity was not permitted by an invitation; see `allow` in config.toml",

@@ -2,6 +2,7 @@
 
 mod options;
 
+use crate::abbreviation::expand;
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
 use crate::output::plain;
@@ -71,6 +72,9 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     let foreground = arguments.foreground;
     let time = format_duration(arguments.ticket.expires);
     let mut request = request(arguments)?;
+    if let Some(to) = &mut request.to {
+        *to = expand(to).await?;
+    }
     let udp = request.settings.udp.is_some();
     let is_running = control::call(&home, &Request::Status).await;
     request.settings.foreground = foreground || is_running.is_err();

@@ -6,6 +6,7 @@
 mod background;
 mod follow;
 
+use crate::abbreviation::expand;
 use crate::destination::Destination;
 use crate::failure::{Failure, LOCAL, Outcome, USAGE};
 use crate::names::Names;
@@ -165,6 +166,7 @@ async fn right(at: Destination, names: Names) -> Result<Right, Failure> {
             Right::Capability(Box::new(capability))
         }
         Destination::Service(ServiceTarget { node, service }) => {
+            let node = expand(&node).await?;
             let target = names.resolve(&client, &node).await?;
             client.check_type(&target, &service, DISPLAY).await?;
             Right::Request { node, service }

@@ -79,7 +79,7 @@ pub async fn run(arguments: Arguments, verbose: u8) -> Outcome {
     if arguments.check {
         return check(arguments, verbose).await;
     }
-    let allow = identities(&Home::open()?, &arguments.allow)?;
+    let allow = identities(&Home::open()?, &arguments.allow).await?;
     serve(arguments.overrides(allow)?, verbose).await
 }
 
@@ -109,7 +109,7 @@ async fn check(arguments: Arguments, verbose: u8) -> Outcome {
     log::check(verbose, &config)?;
     let allow = match arguments.allow.as_slice() {
         [] => Vec::new(),
-        list => identities_in(&Names::open(&home)?.known, list)?,
+        list => identities_in(&Names::open(&home)?.known, list).await?,
     };
     let overrides = arguments.overrides(allow)?;
     let own = match control::call(&home, &Request::Status).await {

@@ -20,9 +20,31 @@ pub enum NameError {
     /// Neither an identity nor a name.
     #[error("{0:?} is neither an identity (lv…) nor a name that is pinned here")]
     Malformed(String),
+    /// An abbreviation that several identities begin with.
+    #[error(
+        "several identities that are known here begin with {text}: {candidates}; give more characters"
+    )]
+    Ambiguous {
+        /// The abbreviation.
+        text: String,
+        /// The identities, with their names.
+        candidates: String,
+    },
     /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+impl NameError {
+    /// The error for an abbreviation, with the identities that it may stand for and their names.
+    pub fn ambiguous(text: &str, candidates: &[(Identity, Option<String>)]) -> Self {
+        let one = |(identity, name): &(Identity, Option<String>)| match name {
+            Some(name) => format!("{name} ({identity})"),
+            None => identity.to_string(),
+        };
+        let candidates = candidates.iter().map(one).collect::<Vec<_>>().join(", ");
+        Self::Ambiguous { text: text.to_owned(), candidates }
+    }
 }
 
 impl Known {

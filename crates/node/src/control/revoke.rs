@@ -4,19 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use levada_client::control::Reply;
-use levada_core::Identity;
 use levada_core::wire::Reason;
 use serde_json::{Value, json};
 
+use super::identities::resolve;
 use super::remaining::remaining;
 use super::reply::{on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
-use levada_client::ClientError;
-use levada_home::known::Known;
 
-/// The minimum length of a prefix of an identity, in characters: the length that the tables print.
-const MIN_IDENTITY: usize = 10;
 /// The minimum length of a prefix of an id, in digits.
 const MIN_ID: usize = 8;
 
@@ -62,7 +58,7 @@ fn end(node: &Node, found: &Revocable) -> Value {
 /// Revokes the rights that invitations gave to the identity `text`. The answer lists the sessions
 /// that this does not end.
 pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
-    let identity = identity(node, text).await?;
+    let identity = resolve(node, text).await?;
     let now = node.now();
     // TLS tickets from before the change must not resume connections.
     node.forget_sessions();
@@ -75,32 +71,20 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     }))
 }
 
-/// Resolves an identity, a name that is pinned here, or a prefix of an identity in the database.
-async fn identity(node: &Arc<Node>, text: String) -> Result<Identity, Reply> {
-    let unknown = match node.client.identity_of(&text).await {
-        Ok(identity) => return Ok(identity),
-        Err(unknown @ ClientError::Usage(_)) => refused(unknown.exit_code(), &unknown),
-        Err(error) => return Err(refused(error.exit_code(), &error)),
-    };
-    if text.len() < MIN_IDENTITY {
-        return Err(unknown);
-    }
-    let pins = node.client.with_known(Known::names).await;
-    let pins = pins.map_err(|error| refused(120, &error))?;
-    let prefix = text.clone();
-    let found = node.with_store(move |store| store.identities_with_prefix(&prefix)).await;
-    let mut found = found.map_err(|error| refused(120, &error))?;
-    let pinned = pins.into_iter().map(|pin| pin.identity);
-    found.extend(pinned.filter(|identity| identity.to_string().starts_with(&text)));
-    single(found, &text)?.ok_or(unknown)
-}
-
-/// The only match; an error if there are several.
-fn single<T>(found: BTreeSet<T>, text: &str) -> Result<Option<T>, Reply> {
+/// The only match; an error that lists them if there are several.
+fn single(found: BTreeSet<Revocable>, text: &str) -> Result<Option<Revocable>, Reply> {
     if found.len() > 1 {
+        let candidates: Vec<String> = found.iter().map(describe).collect();
         let text =
-            format!("several begin with {text}: give more characters, which `--json` prints");
+            format!("several begin with {text}: {}; give more digits", candidates.join(", "));
         return Err(Reply::Error { exit_code: 2, text });
     }
     Ok(found.into_iter().next())
+}
+
+fn describe(found: &Revocable) -> String {
+    match found {
+        Revocable::Session(session) => format!("session {session}"),
+        Revocable::Link { link, .. } => format!("capability {link}"),
+    }
 }

@@ -26,7 +26,7 @@ use levada_home::Home;
 use levada_home::address::{self, advertised};
 
 use super::reply::{on_store, refused, send};
-use super::{list, revoke, share};
+use super::{identities, list, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -158,6 +158,7 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
         Request::Provide(request) => provide(node, request).await,
         Request::StopShare { share } => share::stop(node, share).await,
         Request::RevokeTicket { ticket } => share::revoke(node, ticket).await,
+        Request::Identities { beginning } => identities::find(node, beginning).await,
         Request::Disallow { identity } => revoke::disallow(node, identity).await,
         Request::Snapshot { to } => {
             on_store(node, move |store| store.snapshot(&to).map(|()| json!({}))).await

@@ -21,6 +21,7 @@ use crate::shares;
 use crate::store::TicketSummary;
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 
+use super::identities::resolve;
 use super::list::names;
 use super::reply::{on_store, refused, send};
 
@@ -37,7 +38,7 @@ pub(super) async fn add(node: &Arc<Node>, request: ShareRequest) -> Result<Value
         return Err(refused(2, &text));
     }
     let bound = match &request.to {
-        Some(to) => Some(identity_of(node, to).await?),
+        Some(to) => Some(resolve(node, to.clone()).await?),
         None => None,
     };
     let Paths(files) = &request.paths;
@@ -236,11 +237,6 @@ fn ticket_with_prefix(store: &Store, prefix: &str) -> Result<Option<Digest>, Sto
         found.extend(tickets.filter(|hash| Ticket::id(hash).starts_with(prefix)));
     }
     Ok(if let [only] = found[..] { Some(only) } else { None })
-}
-
-async fn identity_of(node: &Node, text: &str) -> Result<Identity, Reply> {
-    let found = node.client.identity_of(text).await;
-    found.map_err(|error| refused(error.exit_code(), &error))
 }
 
 /// Reads the files once.

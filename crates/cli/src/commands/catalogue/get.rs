@@ -138,7 +138,7 @@ async fn find(
     peers: Option<&Peers>,
 ) -> Result<(Published, Option<Transfer>), Failure> {
     let home = Home::open()?;
-    let signers = identities(&home, &arguments.signed_by)?;
+    let signers = identities(&home, &arguments.signed_by).await?;
     let (found, is_offered) = origin.get(&arguments.object).await?;
     if !arguments.object.allows(&found.version) {
         let text = format!("protocol: the catalogue answered with version {}", found.version);

@@ -65,7 +65,7 @@ pub async fn serve(arguments: Serve, verbose: u8) -> Outcome {
         name: arguments.name,
         listen: arguments.listen,
         http: arguments.http,
-        allow: identities(&Home::open()?, &arguments.allow)?,
+        allow: identities(&Home::open()?, &arguments.allow).await?,
         http_tls: up::tls_files(arguments.tls_cert, arguments.tls_key)?,
         no_announce: arguments.no_announce,
         only_catalogue: true,

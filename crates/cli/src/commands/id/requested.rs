@@ -1,10 +1,12 @@
 //! The sessions that this identity has requested for others at pinned nodes. A rotation of the key
 //! ends them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::failure::Failure;
+use crate::directory::labelled;
+use crate::failure::{Failure, USAGE};
 use crate::output::{self, plain};
 use levada_capability::SessionId;
 use levada_client::{Client, ClientError, Target};
@@ -14,6 +16,8 @@ use levada_home::known::{Known, Pin};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// The minimum digits of an abbreviated session.
+const MIN_ID: usize = 8;
 /// How long one node may take to answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Nodes that are queried at the same time.
@@ -116,14 +120,38 @@ where
 }
 
 impl Requested {
-    /// Whether `session` is one of those listed.
-    pub fn has(&self, session: &SessionId) -> bool {
-        self.sessions.iter().any(|(_, one)| one.session == session.as_bytes())
+    /// The sessions that `--keep` names, by their ids or the beginning of one. Each must be one of
+    /// those listed, unless a node could not be queried: a mistyped id would end the session that
+    /// was to be kept.
+    ///
+    /// # Errors
+    /// [`Failure`] 2 for any other, and for an ambiguous one.
+    pub fn find(&self, keep: &[String]) -> Result<Vec<SessionId>, Failure> {
+        keep.iter().map(|text| self.find_one(text)).collect()
     }
 
-    /// Whether all pinned nodes have answered with all their sessions.
-    pub fn is_complete(&self) -> bool {
-        self.more.is_empty() && self.silent.is_empty()
+    fn find_one(&self, text: &str) -> Result<SessionId, Failure> {
+        let found: BTreeSet<SessionId> =
+            self.ids().filter(|id| id.to_string().starts_with(text)).collect();
+        let wrong = |why: &str| Err(Failure::new(USAGE, format!("--keep {}: {why}", plain(text))));
+        let is_complete = self.more.is_empty() && self.silent.is_empty();
+        match (found.first(), text.parse::<SessionId>()) {
+            (Some(only), _) if found.len() == 1 && text.len() >= MIN_ID => Ok(*only),
+            (Some(_), _) if text.len() < MIN_ID => wrong("give at least 8 digits of the id"),
+            (Some(_), _) => {
+                let all: Vec<String> = found.iter().map(ToString::to_string).collect();
+                wrong(&format!("several sessions begin so: {}", all.join(", ")))
+            }
+            (None, Ok(id)) if !is_complete => Ok(id),
+            (None, Err(error)) if !is_complete => wrong(&error.to_string()),
+            (None, _) => wrong("no node that is pinned here has such a session of this identity"),
+        }
+    }
+
+    fn ids(&self) -> impl Iterator<Item = SessionId> {
+        let ids =
+            self.sessions.iter().filter_map(|(_, one)| one.session.as_slice().try_into().ok());
+        ids.map(SessionId::from_bytes)
     }
 
     /// Prints the sessions that will end, those that are kept, and the nodes that could not be
@@ -153,7 +181,7 @@ fn describe(name: &str, session: &RequestedSession, end: &str) -> String {
     let id: Result<[u8; 16], _> = session.session.as_slice().try_into();
     let id = id.map_or_else(|_| "?".into(), |id| SessionId::from_bytes(id).to_string());
     let holder = Identity::try_from(session.holder.as_slice());
-    let holder = holder.map_or_else(|_| "?".into(), |holder| holder.to_string());
+    let holder = holder.map_or_else(|_| "?".into(), |holder| labelled(&holder));
     let service = plain(&session.service);
     let since = output::time(UnixTime(session.created));
     format!("  {id} {end}: {name}/{service} for {holder}, requested {since}")
