@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use indicatif::{
-    HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle,
-};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use levada_core::{format_duration, format_size};
 use rustix::termios::tcgetwinsize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -110,12 +110,16 @@ fn counts(state: &ProgressState, unit: Unit) -> String {
     if let Unit::Items = unit {
         return format!("[{bar}] {done}/{all}");
     }
-    let rate = HumanBytes(state.per_sec() as u64);
-    let text = format!("[{bar}] {}/{} {rate}/s", HumanBytes(done), HumanBytes(all));
+    let rate = format_size(state.per_sec() as u64);
+    let text = format!("[{bar}] {}/{} {rate}/s", format_size(done), format_size(all));
     match unit {
-        Unit::Share => format!("{text}, {:#} left", HumanDuration(state.eta())),
+        Unit::Share => format!("{text}, {} left", format_duration(whole_seconds(state.eta()))),
         _ => text,
     }
+}
+
+fn whole_seconds(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_secs())
 }
 
 /// One line of at most `columns` columns: the name is cut first, down to [`MIN_NAME`] columns, then
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn no_line_is_longer_than_the_terminal_is_wide() {
-        let counts = "[=====>] 5 MiB/10 MiB";
+        let counts = "[=====>] 5.0 MB/10.0 MB";
         let names = ["a", "a-name-of-many-characters.mkv", "映画の名前はとても長い.mkv"];
         for (name, note) in names.iter().flat_map(|name| [(name, ""), (name, ", 3 peers")]) {
             for columns in 1..100 {

@@ -42,7 +42,7 @@ pub use random::{Random, RandomError, SystemRandom, shuffle};
 pub use seal::{OpeningKey, SealError, Sealed, seal};
 pub use shell::shell_word;
 pub use signature::{BadSignature, Signature};
-pub use size::{SizeError, parse_size};
+pub use size::{SizeError, format_size, parse_size};
 pub use source::source_of;
 pub use succession::{Succession, SuccessionError};
 pub use text::{TextError, base32, decode_text, encode_text};

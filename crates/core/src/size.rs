@@ -1,4 +1,4 @@
-//! Numbers of bytes as people write them.
+//! Numbers of bytes as people write and read them.
 
 use thiserror::Error;
 
@@ -34,9 +34,43 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     if bytes == 0 { Err(SizeError) } else { Ok(bytes) }
 }
 
+/// Writes a number of bytes for people, in powers of 1000 (SI) with one decimal: `1 byte`,
+/// `999 bytes`, `5.0 MB`.
+pub fn format_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1000 {
+        return format!("{bytes} byte{}", if bytes == 1 { "" } else { "s" });
+    }
+    let mut value = bytes as f64 / 1000.0;
+    let mut unit = 0;
+    // 999.95 would be written as 1000.0.
+    while value >= 999.95 && unit + 1 < UNITS.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    format!("{value:.1} {}", UNITS[unit])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_written_with_one_decimal() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (999, "999 bytes"),
+            (1000, "1.0 kB"),
+            (1550, "1.6 kB"),
+            (999_949, "999.9 kB"),
+            (999_950, "1.0 MB"),
+            (5_000_000, "5.0 MB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(format_size(bytes), text, "{bytes}");
+        }
+    }
 
     #[test]
     fn sizes_are_decimal_or_binary() {

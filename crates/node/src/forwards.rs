@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use levada_client::{Client, Verdict};
-use levada_core::Backoff;
+use levada_core::{Backoff, format_duration};
 use levada_services::forward::client::{ForwardError, Reconnector, Report, Right, Stop};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -138,8 +138,8 @@ async fn run(client: Arc<Client>, source: ForwardSource, status: Arc<Status>, mu
         }
         let delay = if state == REFUSED { REFUSED_DELAY } else { backoff.pause() };
         status.set(state, Some(&reason));
-        let seconds = delay.as_secs();
-        tracing::warn!(forward = %status.at, %reason, "a forward ended; trying again in {seconds} s");
+        let delay_text = format_duration(delay);
+        tracing::warn!(forward = %status.at, %reason, "a forward ended; trying again in {delay_text}");
         tokio::select! {
             () = stop.stopped() => return,
             () = sleep(delay) => {}

@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::Args;
 use levada_capability::{Capability, Ticket};
 use levada_client::{Client, ClientError};
-use levada_core::parse_duration;
 use levada_core::{Random, SystemRandom};
+use levada_core::{format_duration, parse_duration};
 use levada_home::Home;
 use levada_services::swarm::peer_network::{self, Listen};
 use levada_services::swarm::{JoinError, join_first, join_over_udp};
@@ -148,7 +148,8 @@ impl Download<'_> {
                 let text = format!("{error}; what was received is kept: the same command resumes");
                 return Err(Failure::new(UNREACHABLE, text));
             }
-            output::note(format_args!("{}; trying again in {} s", plain(&error), pause.as_secs()));
+            let pause_text = format_duration(pause);
+            output::note(format_args!("{}; trying again in {pause_text}", plain(&error)));
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);
         }

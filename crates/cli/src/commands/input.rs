@@ -10,7 +10,7 @@ use crate::names::Names;
 use crate::output::{note, plain};
 use clap::Args;
 use levada_client::{Client, Running};
-use levada_core::{Backoff, Framing};
+use levada_core::{Backoff, Framing, format_duration};
 use levada_home::Home;
 use levada_session::Class;
 use source::{Events, Source};
@@ -71,8 +71,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         events.source.take_if(|source| matches!(source, Source::Screen(_)));
         let pause = backoff.pause_after(start.elapsed());
         let text = plain(failure.text());
-        let seconds = pause.as_secs();
-        note(format_args!("levada: {text}; trying again in {seconds} s"));
+        note(format_args!("levada: {text}; trying again in {}", format_duration(pause)));
         tokio::select! {
             () = sleep(pause) => {}
             code = signals.end() => return Ok(code),

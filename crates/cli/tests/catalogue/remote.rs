@@ -330,6 +330,6 @@ fn a_terminal_shows_the_progress_of_a_download() {
     }
     assert!(child.wait().unwrap().success());
     let screen = String::from_utf8_lossy(&screen);
-    assert!(screen.contains("long [=") && screen.contains("MiB"), "{screen}");
+    assert!(screen.contains("long [=") && screen.contains("MB"), "{screen}");
     assert_eq!(fs::metadata(&target).unwrap().len(), 30_000_000);
 }

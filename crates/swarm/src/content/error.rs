@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use levada_core::format_size;
 use thiserror::Error;
 
 use super::manifest::ManifestError;
@@ -42,8 +43,8 @@ pub enum ContentError {
     Impossible,
     /// The disk has no room for it.
     #[error(
-        "{} needs {:.1} MB more, and {:.1} MB are free on its disk; what was received is kept", path.display(),
-        *needed as f64 / 1e6, *free as f64 / 1e6
+        "{} needs {} more, and {} are free on its disk; what was received is kept", path.display(),
+        format_size(*needed), format_size(*free)
     )]
     Space {
         /// The download.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use levada_core::{check_name, parse_duration};
+use levada_core::{check_name, format_size, parse_duration};
 use levada_home::Home;
 use levada_node::Overrides;
 use serde_json::json;
@@ -113,7 +113,8 @@ pub async fn verify(arguments: Verify) -> Outcome {
     } else {
         findings.iter().try_for_each(|text| output::data(plain(text)))?;
         output::note(format_args!(
-            "versions: {versions}, packages: {packages} ({bytes} bytes), findings: {}",
+            "versions: {versions}, packages: {packages} ({}), findings: {}",
+            format_size(bytes),
             findings.len()
         ));
     }
@@ -150,7 +151,10 @@ pub async fn gc(arguments: Gc) -> Outcome {
     let bytes = collected.bytes;
     match arguments.json {
         true => output::json(json!({ "packages": packages, "bytes": bytes }))?,
-        false => output::note(format_args!("deleted packages: {packages} ({bytes} bytes)")),
+        false => {
+            let size = format_size(bytes);
+            output::note(format_args!("deleted packages: {packages} ({size})"));
+        }
     }
     Ok(0)
 }

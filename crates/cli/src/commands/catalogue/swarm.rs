@@ -10,7 +10,7 @@ use levada_catalogue::model::{Package, Published, digest_text};
 use levada_client::control::{self, ControlError, ProvideRequest, Request};
 use levada_client::{Client, Target};
 use levada_config::Config;
-use levada_core::{Identity, Random, SystemRandom};
+use levada_core::{Identity, Random, SystemRandom, format_duration, format_size};
 use levada_home::Home;
 use levada_services::catalogue::{Admitted, CatalogueClient, MIN_PACKAGE};
 use levada_services::swarm::join;
@@ -71,9 +71,9 @@ impl Transfer {
             return;
         }
         output::note(format_args!(
-            "{} bytes came from the catalogue's node, {} from {} that provide{} the package",
-            self.from_node,
-            self.from_peers.values().sum::<u64>(),
+            "{} came from the catalogue's node, {} from {} that provide{} the package",
+            format_size(self.from_node),
+            format_size(self.from_peers.values().sum::<u64>()),
             match self.from_peers.len() {
                 1 => "1 node".to_owned(),
                 nodes => format!("{nodes} nodes"),
@@ -177,7 +177,9 @@ async fn follow(
             // The download has ended, or waits for the disk.
             Ok(None) => std::future::pending().await,
             Err(_) if have >= length => std::future::pending().await,
-            Err(_) => return format!("nothing has come for {} s", STALL_TIMEOUT.as_secs()),
+            Err(_) => {
+                return format!("nothing was received for {}", format_duration(STALL_TIMEOUT));
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use clap::Args;
 use levada_catalogue::model::Kind;
-use levada_core::Backoff;
 use levada_core::wire::catalogue::Changed;
+use levada_core::{Backoff, format_duration};
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -111,7 +111,7 @@ async fn reconnect(
     while [UNREACHABLE, PROTOCOL].contains(&failure.code()) {
         let text = plain(failure.text());
         let pause = backoff.pause();
-        output::note(format_args!("levada: {text}; trying again in {} s", pause.as_secs()));
+        output::note(format_args!("levada: {text}; trying again in {}", format_duration(pause)));
         sleep(pause).await;
         match nodes.open().await {
             Ok(connection) => return Ok(connection),

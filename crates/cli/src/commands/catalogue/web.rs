@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use clap::Args;
 use levada_catalogue::model::{MAX_DESCRIPTOR, Package, Published, digest_text};
-use levada_core::parse_duration;
 use levada_core::sha256;
+use levada_core::{format_size, parse_duration};
 use serde_json::Value;
 use ureq::Body;
 use ureq::http::{Response, StatusCode};
@@ -209,8 +209,8 @@ impl WebCatalogue {
 
     fn too_long(&self, package: &Package) -> String {
         format!(
-            "the package has {} bytes, more than the {} MiB of --max-package",
-            package.length,
+            "the package has {}, more than the {} MiB of --max-package",
+            format_size(package.length),
             self.max_package / MIB
         )
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use levada_core::Identity;
+use levada_core::{Identity, format_duration, format_size};
 use levada_swarm::driver::{Got, Progress as Event};
 use levada_swarm::{Geometry, UdpStream};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 use tokio::time::interval;
 
+use crate::directory::{named, short};
 use crate::failure::Failure;
 use crate::output::{self, plain};
 use crate::progress::Progress;
@@ -65,9 +66,14 @@ impl State {
     /// What came from whom, for the end of the bar.
     fn shares(&self) -> String {
         let peers = self.top_peers().into_iter();
-        let peers = peers.map(|(peer, bytes)| format!(", {} from {}", size(bytes), peer.short()));
+        let peers =
+            peers.map(|(peer, bytes)| format!(", {} from {}", format_size(bytes), short(&peer)));
         let peers: String = peers.collect();
-        format!(", {} peers: {} from the node{peers}", self.neighbours, size(self.bytes_of_node()))
+        format!(
+            ", {} peers: {} from the node{peers}",
+            self.neighbours,
+            format_size(self.bytes_of_node())
+        )
     }
 }
 
@@ -133,8 +139,9 @@ impl Report {
         match self.json {
             true => print(json!({ "event": "seeding", "path": path, "seconds": seconds })),
             false => output::note(format_args!(
-                "{} is complete; others may fetch from here for {seconds} s",
-                path.display()
+                "{} is complete; others may fetch from here for {}",
+                path.display(),
+                format_duration(time)
             )),
         }
     }
@@ -161,13 +168,14 @@ impl Report {
         output::data(plain(&path.display().to_string()))?;
         let from_peers: u64 = peers.iter().map(|(_, bytes)| bytes).sum();
         output::note(format_args!(
-            "{} in {seconds:.1} s: {} from the node, {} from {} other peer{}; {} sent to others",
-            size(state.total()),
-            size(from_node),
-            size(from_peers),
+            "{} in {}: {} from the node, {} from {} other peer{}; {} sent to others",
+            format_size(state.total()),
+            format_duration(end - self.start),
+            format_size(from_node),
+            format_size(from_peers),
             peers.len(),
             if peers.len() == 1 { "" } else { "s" },
-            size(got.sent),
+            format_size(got.sent),
         ));
         Ok(())
     }
@@ -207,7 +215,7 @@ fn count(state: &Mutex<State>, event: Event, is_json: bool) {
         Event::Wrong(peer) => {
             output::note(format_args!(
                 "{} has sent wrong bytes, and is not asked again",
-                peer.short()
+                named(&peer)
             ));
         }
         Event::Complete => state.completed = Some(Instant::now()),
@@ -237,16 +245,6 @@ fn show(state: &Mutex<State>, bar: Option<&Progress>, start: Instant) {
 /// Prints an event. If it cannot be printed, the download goes on; the end reports it.
 fn print(event: Value) {
     let _ = output::json(event);
-}
-
-fn size(bytes: u64) -> String {
-    let units = ["bytes", "KB", "MB", "GB", "TB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1000.0 && unit + 1 < units.len() {
-        (value, unit) = (value / 1000.0, unit + 1);
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", units[unit]) }
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {

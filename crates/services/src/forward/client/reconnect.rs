@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::forward::{Address, CarryError, Cause, LISTEN, Socket};
 use levada_capability::Capability;
-use levada_core::{Backoff, Params, encode_list};
+use levada_core::{Backoff, Params, encode_list, format_duration};
 use tokio::time::{sleep, timeout};
 
 use super::listeners::Listeners;
@@ -94,7 +94,8 @@ impl Reconnector {
                 Failed::Permanent(failure) => return Err(failure),
                 Failed::Temporary(text) => {
                     self.report.carries(Some(&text));
-                    self.report.note(&format!("{text}; trying again in {} s", pause.as_secs()));
+                    let pause_text = format_duration(pause);
+                    self.report.note(&format!("{text}; trying again in {pause_text}"));
                 }
             }
             if meanwhile(&mut self.listeners, &mut self.stop, sleep(pause)).await.is_none() {
