@@ -1,12 +1,10 @@
 //! The log of this process, on standard error.
 
-use std::io::{self, IsTerminal};
-
 use levada_config::{Config, LogFormat};
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
-use crate::output::LogOutput;
+use crate::output::{LogOutput, Screen};
 
 /// The filter for `-v`, and for `-v` given more than once.
 const VERBOSE: [&str; 2] = [
@@ -24,7 +22,7 @@ pub fn start(verbose: u8, standard: &str, format: LogFormat) -> Result<(), Failu
         Some(filter) => parse(&filter, "RUST_LOG")?,
         None => parse(filter_for(verbose, standard), "the log")?,
     };
-    let colors = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colors = Screen::error().is_colored;
     let log = tracing_subscriber::fmt().with_env_filter(filter);
     let started = match format {
         LogFormat::Text => {

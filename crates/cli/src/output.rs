@@ -1,19 +1,26 @@
 //! Data goes to standard output, everything else to standard error. Characters that are not
 //! printable are escaped here, whatever their source, so that no output can control the terminal.
 
+mod cell;
+mod moment;
+mod screen;
+mod table;
+
 use crate::failure::{Failure, Outcome};
-use levada_core::UnixTime;
 use levada_core::printable::is_printable;
 use serde_json::Value;
 use std::fmt::{self, Display, Write as _};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// Text of another machine on one line: characters that are not printable, and line ends, are
 /// escaped.
 pub use levada_core::printable::escape as plain;
+
+pub use cell::Cell;
+pub use moment::time;
+pub use screen::{Screen, cut};
+pub use table::{Wide, lines};
 
 /// The version of every `--json` object. It is raised when a key changes its meaning or is removed.
 const SCHEMA: u64 = 1;
@@ -40,6 +47,25 @@ pub fn bytes(bytes: &[u8]) -> Outcome {
     let mut output = io::stdout().lock();
     output.write_all(bytes).and_then(|()| output.flush()).map_err(Failure::output)?;
     Ok(0)
+}
+
+/// Prints rows of a name and a value, the values in one column.
+pub fn table(rows: &[(&str, Cell)], wide: Wide) -> Result<(), Failure> {
+    bytes(joined(&table::pairs(rows, wide, Screen::output())).as_bytes()).map(drop)
+}
+
+/// Prints rows under a heading.
+pub fn columns(heading: &[&str], rows: &[Vec<Cell>], wide: Wide) -> Result<(), Failure> {
+    bytes(joined(&lines(heading, rows, wide, Screen::output())).as_bytes()).map(drop)
+}
+
+/// Prints lines of a table to standard error.
+pub fn note_lines(lines: &[String]) {
+    let _ = io::stderr().lock().write_all(joined(lines).as_bytes());
+}
+
+fn joined(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
 /// Prints one line or several to standard error. A failed write is not an error.
@@ -74,33 +100,6 @@ pub fn with_schema(value: Value) -> Value {
         object.extend(entries);
     }
     Value::Object(object)
-}
-
-/// Prints rows of a name and a value, the values in one column.
-pub fn table(rows: &[(&str, String)]) -> Result<(), Failure> {
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    rows.iter().try_for_each(|(name, value)| data(format_args!("{name:width$}  {value}")))
-}
-
-/// Prints rows under a heading, every column as wide as its widest cell.
-pub fn columns(heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-    lines(heading, rows).iter().try_for_each(data)
-}
-
-/// The lines of such a table.
-pub fn lines(heading: &[&str], rows: &[Vec<String>]) -> Vec<String> {
-    let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |cells: Vec<&str>| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
-    std::iter::once(line(heading.to_vec())).chain(rows).collect()
 }
 
 /// How a character that is not printable is written.
@@ -202,18 +201,6 @@ impl Write for LogOutput {
     }
 }
 
-/// A time in RFC 3339, in UTC.
-pub fn time(time: UnixTime) -> String {
-    if time == UnixTime::NEVER {
-        return "never".into();
-    }
-    i64::try_from(time.0)
-        .ok()
-        .and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok())
-        .and_then(|time| time.format(&Rfc3339).ok())
-        .unwrap_or_else(|| format!("{} seconds after 1970", time.0))
-}
-
 /// Whether a question can be asked: standard input and standard error are terminals.
 pub fn is_attended() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
@@ -260,12 +247,5 @@ mod tests {
         );
         assert!(LogOutput::text(false).shown(line).starts_with("\\u{1b}[32m INFO"));
         assert_eq!(LogOutput::json().shown("{\"a\":\"\u{9b}\"}\n"), "{\"a\":\"\\u009b\"}\n");
-    }
-
-    #[test]
-    fn times_are_written_in_utc() {
-        assert_eq!(time(UnixTime(0)), "1970-01-01T00:00:00Z");
-        assert_eq!(time(UnixTime::NEVER), "never");
-        assert!(time(UnixTime(u64::MAX - 1)).contains("after 1970"));
     }
 }

@@ -7,13 +7,10 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use levada_core::{format_duration, format_size};
-use rustix::termios::tcgetwinsize;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
-use crate::output::plain;
+use crate::output::{Screen, cut, plain};
 
-/// The columns of a terminal that does not tell their number.
-const COLUMNS: usize = 80;
 /// The columns of the bar itself.
 const BAR: usize = 30;
 /// The columns that a name keeps when the line is too long; the end of the line is cut then.
@@ -70,8 +67,9 @@ impl Progress {
             // The template language cannot cut a line that has more than one part of variable
             // length, and the library draws a line that wraps once more at each refresh.
             let draw = move |state: &ProgressState, output: &mut dyn Write| {
-                let _ =
-                    output.write_str(&line(&name, &counts(state, unit), &lock(&note), columns()));
+                // At each refresh: the user may change the terminal's width.
+                let columns = Screen::error().columns.unwrap_or(usize::MAX);
+                let _ = output.write_str(&line(&name, &counts(state, unit), &lock(&note), columns));
             };
             bar.set_style(style.with_key("line", draw));
         }
@@ -92,12 +90,6 @@ impl Drop for Progress {
 
 fn lock(note: &Mutex<String>) -> MutexGuard<'_, String> {
     note.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The columns of the terminal, at each refresh: its user may change them.
-fn columns() -> usize {
-    let size = tcgetwinsize(io::stderr()).map(|size| usize::from(size.ws_col));
-    size.ok().filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
 /// The bar, and the numbers after it.
@@ -127,22 +119,6 @@ fn whole_seconds(duration: Duration) -> Duration {
 fn line(name: &str, counts: &str, note: &str, columns: usize) -> String {
     let space = columns.saturating_sub(counts.width() + note.width() + 1).max(MIN_NAME);
     cut(&format!("{} {counts}{note}", cut(name, space)), columns)
-}
-
-/// `text` in at most `columns` columns; one that is cut ends with `…`.
-fn cut(text: &str, columns: usize) -> String {
-    if text.width() <= columns {
-        return text.to_owned();
-    }
-    let mut short = String::new();
-    let mut left = columns.saturating_sub(1);
-    for c in text.chars() {
-        let Some(rest) = left.checked_sub(c.width().unwrap_or_default()) else { break };
-        short.push(c);
-        left = rest;
-    }
-    short.push('…');
-    short
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ mod service_units;
 mod services;
 mod shares;
 mod swarm;
+mod terminals;
 mod tickets;
 mod transfer;
 mod transports;

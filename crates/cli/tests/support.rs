@@ -4,6 +4,7 @@
 pub mod entity;
 pub mod forward;
 mod schedule;
+pub mod terminal;
 pub mod transcript;
 
 use std::ffi::OsStr;

@@ -1,7 +1,8 @@
 //! `levada inspect`: shows what a capability permits, without its secret.
 
+use crate::directory::labelled;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use crate::secret_text;
 use clap::Args;
 use levada_capability::{Capability, LinkBody, Rights};
@@ -21,6 +22,9 @@ pub struct Arguments {
     #[arg(value_name = "CAPABILITY")]
     capability: String,
 
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -31,7 +35,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     if arguments.json {
         output::json(object(&capability))?;
     } else {
-        print(&capability)?;
+        print(&capability, arguments.wide)?;
     }
     Ok(0)
 }
@@ -83,37 +87,39 @@ pub fn shown(key: &str, value: &[u8]) -> Value {
     std::str::from_utf8(value).map_or_else(|_| value.into(), Value::from)
 }
 
-fn print(capability: &Capability) -> Result<(), Failure> {
+fn print(capability: &Capability, wide: Wide) -> Result<(), Failure> {
     let addresses: Vec<String> =
         capability.addresses().iter().map(|one| plain(address::shown(one))).collect();
-    let mut rows = vec![
-        ("service", plain(capability.service())),
-        ("node", capability.node().to_string()),
-        ("addresses", addresses.join(", ")),
-        ("session", capability.session().to_string()),
-        ("holder", capability.holder().to_string()),
-        ("rights", names(capability.rights()).join(", ")),
-        ("expires", output::time(capability.expires())),
-        ("uses", capability.uses().to_string()),
-        ("max run", capability.max_run().map(running_time).unwrap_or_default()),
+    let mut rows: Vec<(&str, Cell)> = vec![
+        ("service", plain(capability.service()).into()),
+        ("node", Cell::identity(&capability.node())),
+        ("addresses", addresses.join(", ").into()),
+        ("session", Cell::id(&capability.session().to_string(), None)),
+        ("holder", Cell::identity(&capability.holder())),
+        ("rights", names(capability.rights()).join(", ").into()),
+        ("expires", output::time(capability.expires()).into()),
+        ("uses", capability.uses().to_string().into()),
+        ("max run", capability.max_run().map(running_time).unwrap_or_default().into()),
     ];
     rows.extend(parameter_rows(capability.params()));
     let links: Vec<&LinkBody> = capability.links().collect();
     if links.len() > 1 {
-        let holders = links.iter().map(|link| format!("{} {}", link.identity, link.rights));
-        rows.extend(holders.map(|holder| ("passed to", holder)));
+        let holders =
+            links.iter().map(|link| format!("{} {}", labelled(&link.identity), link.rights));
+        rows.extend(holders.map(|holder| ("passed to", holder.into())));
     }
-    rows.retain(|(_, value)| !value.is_empty());
-    output::table(&rows)
+    rows.retain(|(_, value)| *value != Cell::text(""));
+    output::table(&rows, wide)
 }
 
 fn running_time(seconds: u64) -> String {
     format_duration(Duration::from_secs(seconds))
 }
 
-fn parameter_rows(params: &Params) -> impl Iterator<Item = (&'static str, String)> {
+fn parameter_rows(params: &Params) -> impl Iterator<Item = (&'static str, Cell)> {
     params.iter().map(|(key, value)| {
         // JSON escapes only the control characters of the C0 set; `plain` escapes the others.
-        ("parameter", format!("{} = {}", plain(key), plain(&shown(key, value).to_string())))
+        let value = plain(&shown(key, value).to_string());
+        ("parameter", format!("{} = {value}", plain(key)).into())
     })
 }

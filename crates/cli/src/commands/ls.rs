@@ -4,11 +4,12 @@ mod catalogues;
 
 use crate::commands::query::describe;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use catalogues::Found;
 use clap::Args;
 use levada_client::{Client, Listed, Listing, Standing};
 use levada_config::Config;
+use levada_core::MIN_ABBREVIATION;
 use levada_home::Home;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -30,6 +31,9 @@ pub struct Arguments {
     /// Show only services of this type, and only nodes that are known to offer one
     #[arg(long = "type", value_name = "T")]
     kind: Option<String>,
+
+    #[command(flatten)]
+    wide: Wide,
 
     /// Print one JSON object
     #[arg(long)]
@@ -74,7 +78,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
             "published": published,
         }))?;
     } else {
-        print(&listing, &found)?;
+        print(&listing, &found, arguments.wide)?;
     }
     explain(&listing, unasked);
     for (catalogue, problem) in &found.problems {
@@ -84,14 +88,14 @@ pub async fn run(arguments: Arguments) -> Outcome {
     Ok(0)
 }
 
-fn print(listing: &Listing, found: &Found) -> Result<(), Failure> {
-    let mut rows: Vec<Vec<String>> = listing.nodes.iter().map(row).collect();
+fn print(listing: &Listing, found: &Found, wide: Wide) -> Result<(), Failure> {
+    let mut rows: Vec<Vec<Cell>> = listing.nodes.iter().map(row).collect();
     if found.nodes.is_empty() {
-        return if rows.is_empty() { Ok(()) } else { output::columns(HEADING, &rows) };
+        return if rows.is_empty() { Ok(()) } else { output::columns(HEADING, &rows, wide) };
     }
-    rows.iter_mut().for_each(|row| row.push(NETWORK.to_owned()));
+    rows.iter_mut().for_each(|row| row.push(NETWORK.into()));
     rows.extend(found.nodes.iter().map(|node| node.row()));
-    output::columns(&[HEADING, &["from"]].concat(), &rows)
+    output::columns(&[HEADING, &["from"]].concat(), &rows, wide)
 }
 
 /// Keeps services of this type.
@@ -138,7 +142,7 @@ fn node(node: &Listed) -> Value {
     })
 }
 
-fn row(node: &Listed) -> Vec<String> {
+fn row(node: &Listed) -> Vec<Cell> {
     let services = match &node.services {
         Some(services) => {
             let names = services.iter().map(|service| plain(&service.name));
@@ -152,8 +156,9 @@ fn row(node: &Listed) -> Vec<String> {
         Listed { denied: true, .. } => "denied",
         _ => state(node.standing),
     };
-    // The short form suffices to distinguish identities; `--json` has the full one.
-    vec![plain(&node.name), state.into(), node.identity.short(), address, services]
+    // The short form suffices to distinguish identities; `--wide` and `--json` have the full one.
+    let key = Cell::key(&node.identity.to_string(), Some(MIN_ABBREVIATION));
+    vec![plain(&node.name).into(), Cell::state(state), key, address.into(), services.into()]
 }
 
 /// Prints notes on limitations, errors and conflicts.
@@ -255,12 +260,19 @@ mod tests {
     fn a_row_has_name_state_key_address_and_services() {
         let mut node = listed("well", 1, Standing::Pinned);
         node.services = Some(vec![service("a\u{1b}b", "echo"), service("clock", "clock")]);
-        let short = node.identity.short();
-        assert_eq!(row(&node), ["well", "pinned", &short, "192.0.2.1:7", "a\\u{1b}b, clock"]);
+        let key = Cell::key(&node.identity.to_string(), Some(10));
+        let expected = [
+            "well".into(),
+            Cell::state("pinned"),
+            key,
+            "192.0.2.1:7".into(),
+            "a\\u{1b}b, clock".into(),
+        ];
+        assert_eq!(row(&node), expected);
         let new = listed("new", 2, Standing::New);
-        assert_eq!(row(&new)[1], "new");
-        assert_eq!(row(&new)[4], "-");
-        assert_eq!(row(&Listed { away: true, ..node })[1], "away");
+        assert_eq!(row(&new)[1], Cell::state("new"));
+        assert_eq!(row(&new)[4], Cell::text("-"));
+        assert_eq!(row(&Listed { away: true, ..node })[1], Cell::state("away"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::abbreviation::expand;
 use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use clap::{Args, Subcommand};
 use levada_client::Target;
 use levada_core::{Clock, Identity, SystemClock};
@@ -30,6 +30,9 @@ enum Action {
     #[command(after_help = "Example:
   levada peers ls --json")]
     Ls {
+        #[command(flatten)]
+        wide: Wide,
+
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -73,7 +76,7 @@ enum Action {
 pub async fn run(arguments: Arguments) -> Outcome {
     let known = Known::open(&Home::open()?.known_db())?;
     match arguments.action {
-        Action::Ls { json } => list(&known, json),
+        Action::Ls { wide, json } => list(&known, wide, json),
         Action::Add { name, target } => {
             let target: Target = expand(&target).await?.parse()?;
             add(&known, &name, &target)
@@ -83,7 +86,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-fn list(known: &Known, json: bool) -> Outcome {
+fn list(known: &Known, wide: Wide, json: bool) -> Outcome {
     let pins = known.names()?;
     if json {
         let peers: Vec<Value> = pins
@@ -106,12 +109,14 @@ fn list(known: &Known, json: bool) -> Outcome {
     }
     let row = |pin: &levada_home::known::Pin| {
         let addresses: Vec<String> = pin.addresses.iter().map(|one| plain(shown(one))).collect();
-        let time = output::time(pin.added);
-        vec![plain(&pin.name), pin.identity.to_string(), time, addresses.join(", ")]
+        let key = Cell::key(&pin.identity.to_string(), None);
+        let time = Cell::Time(pin.added);
+        vec![plain(&pin.name).into(), key, time, addresses.join(", ").into()]
     };
     output::columns(
         &["name", "identity", "added", "addresses"],
         &pins.iter().map(row).collect::<Vec<_>>(),
+        wide,
     )?;
     Ok(0)
 }

@@ -2,7 +2,7 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
@@ -26,6 +26,9 @@ pub struct Arguments {
     #[command(flatten)]
     names: Names,
 
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -46,7 +49,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
         if index > 0 {
             output::data("")?;
         }
-        print(service)?;
+        print(service, arguments.wide)?;
     }
     Ok(0)
 }
@@ -92,9 +95,9 @@ fn line(one: &Middlebox) -> String {
     plain(&format!("{}{at} {required}, may see {allow}", identity(one)))
 }
 
-fn print(service: &Service) -> Result<(), Failure> {
+fn print(service: &Service, wide: Wide) -> Result<(), Failure> {
     let framings: Vec<String> = service.framings.iter().map(|text| plain(text)).collect();
-    let mut rows = vec![
+    let mut rows: Vec<(&str, String)> = vec![
         ("service", plain(&service.name)),
         ("type", plain(&service.r#type)),
         ("category", plain(&service.category)),
@@ -110,5 +113,7 @@ fn print(service: &Service) -> Result<(), Failure> {
     );
     rows.extend(service.middleboxes.iter().map(|one| ("middlebox", line(one))));
     rows.retain(|(_, value)| !value.is_empty());
-    output::table(&rows)
+    let rows: Vec<(&str, Cell)> =
+        rows.into_iter().map(|(name, value)| (name, value.into())).collect();
+    output::table(&rows, wide)
 }

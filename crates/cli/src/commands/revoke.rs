@@ -4,12 +4,12 @@
 use crate::abbreviation::expand;
 use crate::directory::labelled;
 use crate::failure::{Failure, NO, Outcome, USAGE};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Screen, Wide, plain};
 use crate::secret_text;
 use clap::Args;
 use levada_client::Client;
 use levada_client::control::{self, Request};
-use levada_core::{Identity, check_name};
+use levada_core::{Identity, MIN_ABBREVIATION, check_name};
 use levada_home::Home;
 use levada_home::known::Known;
 use serde_json::Value;
@@ -32,14 +32,15 @@ pub struct Arguments {
     /// of a capability, an identity, or its name here
     #[arg(value_name = "CAPABILITY|ID|IDENTITY")]
     what: String,
+
+    #[command(flatten)]
+    wide: Wide,
 }
 
 /// The maximum number of sessions that are printed.
 const MAX_ROWS: usize = 20;
 /// The digits of an id that are printed: all of a session's, and enough of a capability's.
 const ID_DIGITS: usize = 32;
-/// The characters of an identity without a name that are printed, as `levada sessions` does.
-const SHORT_IDENTITY: usize = 10;
 
 /// The kind of the argument, by its form.
 enum Target {
@@ -54,7 +55,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     match target(&home, &what)? {
         Target::Capability => revoke(&home, &what).await,
         Target::Id => revoke_id(&home, what).await,
-        Target::Identity => disallow(&home, what).await,
+        Target::Identity => disallow(&home, what, arguments.wide).await,
     }
 }
 
@@ -102,7 +103,7 @@ async fn revoke_id(home: &Home, id: String) -> Outcome {
     Ok(0)
 }
 
-async fn disallow(home: &Home, identity: String) -> Outcome {
+async fn disallow(home: &Home, identity: String, wide: Wide) -> Outcome {
     let answer = control::call(home, &Request::Disallow { identity }).await?;
     let identity = plain(answer["identity"].as_str().unwrap_or_default());
     let named = identity.parse().map_or_else(|_| identity.clone(), |identity| labelled(&identity));
@@ -119,12 +120,12 @@ async fn disallow(home: &Home, identity: String) -> Outcome {
             "this identity was not permitted by an invitation; see `allow` in config.toml",
         ),
     }
-    note_remaining(&identity, &answer["remaining"]);
+    note_remaining(&identity, &answer["remaining"], wide);
     Ok(if was_allowed { 0 } else { NO })
 }
 
 /// Names what the identity can still use, and how to end it.
-fn note_remaining(identity: &str, remaining: &Value) {
+fn note_remaining(identity: &str, remaining: &Value, wide: Wide) {
     let all = remaining.as_array().map(Vec::as_slice).unwrap_or_default();
     let block = format!("`block = [\"{identity}\"]` in config.toml and a reload (SIGHUP)");
     if all.is_empty() {
@@ -136,8 +137,8 @@ fn note_remaining(identity: &str, remaining: &Value) {
     }
     output::note("These sessions go on or can be started, by it or with what it has passed on:");
     let heading = ["id", "service", "running", "can start", "requester", "holder"];
-    let rows: Vec<Vec<String>> = all.iter().take(MAX_ROWS).map(row).collect();
-    output::lines(&heading, &rows).iter().for_each(output::note);
+    let rows: Vec<Vec<Cell>> = all.iter().take(MAX_ROWS).map(row).collect();
+    output::note_lines(&output::lines(&heading, &rows, wide, Screen::error()));
     if let Some(more @ 1..) = all.len().checked_sub(MAX_ROWS) {
         output::note(format_args!("… and {more} more; `levada sessions` lists them"));
     }
@@ -147,16 +148,15 @@ fn note_remaining(identity: &str, remaining: &Value) {
     ));
 }
 
-fn row(remaining: &Value) -> Vec<String> {
-    let text = |key: &str| plain(remaining[key].as_str().unwrap_or_default());
-    let short = |text: String, length: usize| text.chars().take(length).collect::<String>();
-    let person = |key: &str| match remaining[format!("{key}_name")].as_str() {
-        Some(name) => plain(name),
-        None => short(text(key), SHORT_IDENTITY),
+fn row(remaining: &Value) -> Vec<Cell> {
+    let text = |key: &str| remaining[key].as_str().unwrap_or_default();
+    let person = |key: &str| {
+        let name = remaining[format!("{key}_name")].as_str();
+        Cell::named(name, text(key), Some(MIN_ABBREVIATION))
     };
     let can_start = if remaining["can_start"] == true { "yes" } else { "no" };
-    let running = remaining["running"].to_string();
-    let id = short(text("id"), ID_DIGITS);
-    let service = text("service");
+    let running = Cell::whole(&remaining["running"]);
+    let id = Cell::id(text("id"), Some(ID_DIGITS));
+    let service = plain(text("service")).into();
     vec![id, service, running, can_start.into(), person("requester"), person("holder")]
 }

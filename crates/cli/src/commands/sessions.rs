@@ -1,10 +1,10 @@
 //! `levada sessions`: shows the sessions of this home's node, or its audit log.
 
 use crate::failure::Outcome;
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use clap::Args;
 use levada_client::control::{self, Request};
-use levada_core::UnixTime;
+use levada_core::MIN_ABBREVIATION;
 use levada_home::Home;
 use serde_json::Value;
 
@@ -22,6 +22,9 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     limit: u32,
 
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -36,7 +39,7 @@ const LOG: &[&str] =
 const THROUGH: &str = "through";
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let Arguments { log, limit, json } = arguments;
+    let Arguments { log, limit, wide, json } = arguments;
     let request = if log { Request::Log { limit } } else { Request::Sessions { limit } };
     let answer = control::call(&Home::open()?, &request).await?;
     if json {
@@ -50,9 +53,9 @@ pub async fn run(arguments: Arguments) -> Outcome {
     if rows.iter().any(|row| !items(&row["paths"]).is_empty()) {
         keys.push(THROUGH);
     }
-    let rows: Vec<Vec<String>> =
+    let rows: Vec<Vec<Cell>> =
         rows.iter().map(|row| keys.iter().map(|key| cell(key, row)).collect()).collect();
-    output::columns(&keys, &rows)?;
+    output::columns(&keys, &rows, wide)?;
     Ok(0)
 }
 
@@ -60,27 +63,24 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn cell(key: &str, row: &Value) -> String {
+fn cell(key: &str, row: &Value) -> Cell {
     if key == THROUGH {
         let paths: Vec<String> = items(&row["paths"]).iter().map(path).collect();
-        return if paths.is_empty() { "-".into() } else { paths.join("; ") };
+        return if paths.is_empty() { "-".into() } else { paths.join("; ").into() };
     }
     match (key, &row[key]) {
-        ("time" | "created", Value::Number(time)) => {
-            output::time(UnixTime(time.as_u64().unwrap_or(0)))
-        }
-        // Ten characters suffice to distinguish identities; `--json` has all.
+        ("time" | "created", Value::Number(time)) => Cell::time(time.as_u64().unwrap_or(0)),
+        // Ten characters suffice to distinguish identities; `--wide` and `--json` have all.
         ("identity" | "holder", Value::String(text)) => {
-            let short: String = text.chars().take(10).collect();
-            match row[format!("{key}_name")].as_str() {
-                Some(name) => format!("{} ({short})", plain(name)),
-                None => short,
-            }
+            Cell::named(row[format!("{key}_name")].as_str(), text, Some(MIN_ABBREVIATION))
         }
-        ("capability", Value::String(text)) => text.chars().take(16).collect(),
+        ("session", Value::String(text)) => Cell::id(text, None),
+        ("capability", Value::String(text)) => Cell::id(text, Some(16)),
+        ("state", Value::String(text)) if row["running"] != 0 => Cell::running(plain(text)),
+        ("state" | "outcome", Value::String(text)) => Cell::state(plain(text)),
         (_, Value::Null) => "-".into(),
-        (_, Value::String(text)) => plain(text),
-        (_, other) => other.to_string(),
+        (_, Value::String(text)) => plain(text).into(),
+        (_, other) => Cell::whole(other),
     }
 }
 
@@ -92,7 +92,12 @@ fn path(path: &Value) -> String {
             .map(|(context, right)| format!("{context}={}", right.as_str().unwrap_or_default()))
             .collect();
         let rights = if rights.is_empty() { "nothing".into() } else { plain(&rights.join(",")) };
-        format!("{} {rights}", cell("identity", hop))
+        let identity = hop["identity"].as_str().unwrap_or_default();
+        let short: String = identity.chars().take(MIN_ABBREVIATION).collect();
+        match hop["identity_name"].as_str() {
+            Some(name) => format!("{} ({short}) {rights}", plain(name)),
+            None => format!("{short} {rights}"),
+        }
     };
     let hops: Vec<String> = items(&path["middleboxes"]).iter().map(hop).collect();
     hops.join(", then ")

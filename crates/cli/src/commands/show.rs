@@ -10,7 +10,7 @@ use crate::abbreviation::expand;
 use crate::destination::Destination;
 use crate::failure::{Failure, LOCAL, Outcome, USAGE};
 use crate::names::Names;
-use crate::output::{self, note};
+use crate::output::{self, Cell, Wide, note};
 use crate::secret_text;
 use crate::service_target::ServiceTarget;
 use clap::Args;
@@ -196,10 +196,11 @@ async fn list(registry: &Registry, json: bool) -> Outcome {
     }
     let cells = |(entry, state): &(Entry, State)| {
         let program = output::plain(&entry.program.join(" "));
-        vec![entry.name.clone(), state.word().into(), state.at().unwrap_or("-").into(), program]
+        let at = state.at().unwrap_or("-").into();
+        vec![entry.name.clone().into(), Cell::state(state.word()), at, program.into()]
     };
-    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
-    output::columns(&["NAME", "STATE", "WHERE", "PROGRAM"], &cells)?;
+    let cells: Vec<Vec<Cell>> = rows.iter().map(cells).collect();
+    output::columns(&["NAME", "STATE", "WHERE", "PROGRAM"], &cells, Wide::default())?;
     Ok(0)
 }
 

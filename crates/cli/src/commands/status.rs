@@ -1,7 +1,7 @@
 //! `levada status`: shows the running node of this home.
 
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use clap::Args;
 use levada_client::control::{self, ControlError, NodeElsewhere, Request};
 use levada_core::UnixTime;
@@ -17,10 +17,16 @@ use std::time::Duration;
 #[command(after_help = "Example:
   levada status --json")]
 pub struct Arguments {
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
+
+/// The keys that stand first; the others follow in alphabetical order.
+const FIRST: &[&str] = &["name", "identity", "version", "process", "uptime_seconds"];
 
 pub async fn run(arguments: Arguments) -> Outcome {
     let home = Home::open()?;
@@ -32,12 +38,13 @@ pub async fn run(arguments: Arguments) -> Outcome {
         output::json(status)?;
         return Ok(0);
     }
-    let entries = status.as_object().into_iter().flatten();
-    let rows: Vec<(String, String)> =
-        entries.map(|(key, value)| (key.replace('_', " "), shown(key, value))).collect();
-    let rows: Vec<(&str, String)> =
+    let mut entries: Vec<(&String, &Value)> = status.as_object().into_iter().flatten().collect();
+    let place = |key: &str| FIRST.iter().position(|first| *first == key).unwrap_or(FIRST.len());
+    entries.sort_by_key(|(key, _)| place(key));
+    let rows: Vec<(String, Cell)> = entries.iter().map(|(key, value)| row(key, value)).collect();
+    let rows: Vec<(&str, Cell)> =
         rows.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-    output::table(&rows)?;
+    output::table(&rows, arguments.wide)?;
     Ok(0)
 }
 
@@ -62,6 +69,11 @@ fn command_for(node: &NodeElsewhere) -> String {
     }
 }
 
+fn row(key: &str, value: &Value) -> (String, Cell) {
+    let name = key.trim_end_matches("_seconds").replace('_', " ");
+    (name, shown(key, value).into())
+}
+
 fn shown(key: &str, value: &Value) -> String {
     match value {
         Value::Number(seconds) if key.ends_with("_seconds") => {
@@ -78,6 +90,7 @@ fn shown(key: &str, value: &Value) -> String {
             format!("{} to {}; sessions: {}", text("listening"), text("next"), text("sessions"))
         }
         Value::Null => "none".into(),
+        Value::Array(items) if items.is_empty() => "none".into(),
         Value::String(text) => plain(text),
         Value::Array(items) => {
             // Forwards are objects; items of other lists are plain values.

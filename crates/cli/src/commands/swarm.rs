@@ -1,11 +1,11 @@
 //! `levada swarm`: shows and ends the shares of this home's node.
 
 use crate::failure::{Failure, NO, Outcome, USAGE};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 use clap::{Args, Subcommand};
 use levada_capability::Ticket;
 use levada_client::control::{self, Request};
-use levada_core::UnixTime;
+use levada_core::{MIN_ABBREVIATION, format_size};
 use levada_home::Home;
 use serde_json::Value;
 
@@ -27,6 +27,9 @@ enum Action {
     #[command(after_help = "Example:
   levada swarm ls --json")]
     Ls {
+        #[command(flatten)]
+        wide: Wide,
+
         /// Print one JSON object
         #[arg(long)]
         json: bool,
@@ -38,6 +41,9 @@ enum Action {
         /// The number of the share, as `levada swarm ls` prints it
         #[arg(value_name = "SHARE")]
         share: i64,
+
+        #[command(flatten)]
+        wide: Wide,
 
         /// Print one JSON object
         #[arg(long)]
@@ -73,8 +79,8 @@ enum Action {
 pub async fn run(arguments: Arguments) -> Outcome {
     let home = Home::open()?;
     match arguments.action {
-        Action::Ls { json } => list(&home, json).await,
-        Action::Status { share, json } => status(&home, share, json).await,
+        Action::Ls { wide, json } => list(&home, wide, json).await,
+        Action::Status { share, wide, json } => status(&home, share, wide, json).await,
         Action::Stop { share, json } => {
             let answer = control::call(&home, &Request::StopShare { share }).await?;
             ended(answer, json, &format!("Share {share} is stopped."))
@@ -113,28 +119,28 @@ const PEERS: &[&str] = &["peer", "role", "chunks", "transport"];
 const PROVIDED: &[&str] = &["object", "version", "catalogue", "length", "connected", "until"];
 const TICKETS: &[&str] = &["ticket", "exchanged", "peers", "expires", "bound", "revoked"];
 
-async fn list(home: &Home, json: bool) -> Outcome {
+async fn list(home: &Home, wide: Wide, json: bool) -> Outcome {
     let answer = control::call(home, &Request::Shares).await?;
     if json {
         output::json(answer)?;
         return Ok(0);
     }
-    let rows: Vec<Vec<String>> = items(&answer["shares"])
+    let rows: Vec<Vec<Cell>> = items(&answer["shares"])
         .iter()
         .map(|share| SHARES.iter().map(|key| cell(key, share)).collect())
         .collect();
-    output::columns(SHARES, &rows)?;
+    output::columns(SHARES, &rows, wide)?;
     let provided = items(&answer["provided"]).iter();
     let rows = provided.map(|one| PROVIDED.iter().map(|key| cell(key, one)).collect());
-    let rows: Vec<Vec<String>> = rows.collect();
+    let rows: Vec<Vec<Cell>> = rows.collect();
     if !rows.is_empty() {
         output::data("")?;
-        output::columns(PROVIDED, &rows)?;
+        output::columns(PROVIDED, &rows, wide)?;
     }
     Ok(0)
 }
 
-async fn status(home: &Home, number: i64, json: bool) -> Outcome {
+async fn status(home: &Home, number: i64, wide: Wide, json: bool) -> Outcome {
     let answer = control::call(home, &Request::Shares).await?;
     let found = items(&answer["shares"]).iter().find(|share| share["share"] == number);
     let share = found.ok_or_else(|| {
@@ -145,25 +151,26 @@ async fn status(home: &Home, number: i64, json: bool) -> Outcome {
         return Ok(0);
     }
     let keys = STATUS.iter().chain(if is_mediated(share) { MEDIATED } else { &[] });
-    output::table(&keys.map(|key| (*key, cell(key, share))).collect::<Vec<_>>())?;
-    let rows: Vec<Vec<String>> = items(&share["tickets"])
+    output::table(&keys.map(|key| (*key, cell(key, share))).collect::<Vec<_>>(), wide)?;
+    let rows: Vec<Vec<Cell>> = items(&share["tickets"])
         .iter()
         .map(|ticket| TICKETS.iter().map(|key| cell(key, ticket)).collect())
         .collect();
     output::data("")?;
-    output::columns(TICKETS, &rows)?;
+    output::columns(TICKETS, &rows, wide)?;
     let served = &share["served"];
     let rows = items(&served["peers"]).iter().map(|peer| {
-        let named = peer["name"].as_str().or(peer["identity"].as_str()).unwrap_or_default();
+        let identity = peer["identity"].as_str().unwrap_or_default();
+        let named = Cell::named(peer["name"].as_str(), identity, None);
         let transport = if peer["udp"] == true { "tcp and udp" } else { "tcp" };
         let chunks = format!("{}/{}", peer["chunks"], served["chunks"]);
         let role = if peer["provider"] == true { "provider" } else { "peer" };
-        vec![plain(named), role.into(), chunks, transport.into()]
+        vec![named, role.into(), Cell::whole(chunks), transport.into()]
     });
     let rows: Vec<_> = rows.collect();
     if !rows.is_empty() {
         output::data("")?;
-        output::columns(PEERS, &rows)?;
+        output::columns(PEERS, &rows, wide)?;
     }
     if let Some(reason) = share["not_served"].as_str() {
         output::note(plain(&format!("not served: {reason}")));
@@ -205,43 +212,55 @@ fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn cell(key: &str, row: &Value) -> String {
+fn cell(key: &str, row: &Value) -> Cell {
+    let served = &row["served"];
     match (key, &row[key]) {
         ("created" | "expires" | "revoked" | "until", Value::Number(time)) => {
-            output::time(UnixTime(time.as_u64().unwrap_or(0)))
+            Cell::time(time.as_u64().unwrap_or(0))
         }
+        ("ticket", Value::String(text)) => Cell::id(text, None),
         ("mode", _) => if is_mediated(row) { "mediated" } else { "direct" }.into(),
         ("transport", _) => match row["settings"]["udp"].as_str() {
             Some("control") => "control udp, data tcp".into(),
             Some("data") => "control tcp, data udp".into(),
             _ => "tcp".into(),
         },
-        ("sent_rate" | "received_rate", _) => {
-            row["served"][key].as_u64().map_or("-".into(), |rate| format!("{rate} bytes/s"))
-        }
+        ("length", length) => size(length, ""),
+        ("sent_rate" | "received_rate", _) => size(&served[key], "/s"),
+        ("sent", _) => size(&served["sent"], ""),
         ("providers", _) => {
-            let peers = items(&row["served"]["peers"]);
+            let peers = items(&served["peers"]);
             let providers = peers.iter().filter(|peer| peer["provider"] == true).count();
-            format!("{providers} of {} peers", peers.len())
+            format!("{providers} of {} peers", peers.len()).into()
         }
         ("read" | "read_again" | "fetched" | "chunks_sent" | "cache_hits", _) => {
-            row["served"][key].as_u64().map_or("-".into(), |count| count.to_string())
+            served[key].as_u64().map_or_else(|| "-".into(), Cell::whole)
         }
-        ("tickets", Value::Array(all)) => all.len().to_string(),
-        ("state", _) if row["served"].is_null() => "not served".into(),
-        ("state", _) if !items(&row["served"]["unreadable"]).is_empty() => "damaged".into(),
-        ("state", _) => "served".into(),
+        ("tickets", Value::Array(all)) => Cell::whole(all.len()),
+        ("state", _) => state(served),
         ("peers", _) if row["bound"].is_null() && row["expires"].is_null() => {
-            items(&row["served"]["peers"]).len().to_string()
+            Cell::whole(items(&served["peers"]).len())
         }
-        ("sent", _) => row["served"]["sent"].as_u64().map_or("-".into(), |sent| sent.to_string()),
-        ("expelled" | "unreadable", _) => items(&row["served"][key]).len().to_string(),
-        ("bound", Value::String(text)) => match row["bound_name"].as_str() {
-            Some(name) => plain(name),
-            None => text.chars().take(10).collect(),
-        },
+        ("expelled" | "unreadable", _) => Cell::whole(items(&served[key]).len()),
+        ("bound", Value::String(text)) => {
+            Cell::named(row["bound_name"].as_str(), text, Some(MIN_ABBREVIATION))
+        }
         (_, Value::Null) => "-".into(),
-        (_, Value::String(text)) => plain(text),
-        (_, other) => other.to_string(),
+        (_, Value::String(text)) => plain(text).into(),
+        (_, other) => Cell::whole(other),
     }
+}
+
+fn state(served: &Value) -> Cell {
+    match served {
+        Value::Null => Cell::state("not served"),
+        served if !items(&served["unreadable"]).is_empty() => Cell::state("damaged"),
+        _ => Cell::state("served"),
+    }
+}
+
+/// A number of bytes, if it is known, followed by `unit`.
+fn size(bytes: &Value, unit: &str) -> Cell {
+    let shown = |bytes| Cell::whole(format!("{}{unit}", format_size(bytes)));
+    bytes.as_u64().map_or_else(|| "-".into(), shown)
 }

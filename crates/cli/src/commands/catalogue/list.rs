@@ -12,7 +12,7 @@ use super::at::At;
 use super::connection::CatalogueConnection;
 use super::object::{HEADING, describe, row};
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 
 /// `TYPE` or `TYPE/NAME`.
 #[derive(Clone, Debug)]
@@ -53,6 +53,9 @@ pub struct Ls {
     #[arg(long, value_name = "N", default_value_t = 1000)]
     limit: u32,
 
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -67,7 +70,7 @@ pub async fn ls(arguments: Ls) -> Outcome {
         Some(Selection::Kind(kind)) => objects(connection, Some(*kind), &arguments).await,
         None => objects(connection, None, &arguments).await,
     };
-    print(arguments.at.run(list).await?, arguments.limit, arguments.json)
+    print(arguments.at.run(list).await?, arguments.limit, arguments.wide, arguments.json)
 }
 
 async fn versions(connection: &mut CatalogueConnection, key: &Key) -> Result<Vec<Shown>, Failure> {
@@ -106,7 +109,7 @@ fn one_more(limit: u32) -> u64 {
     if limit == 0 { 0 } else { u64::from(limit) + 1 }
 }
 
-fn print(mut found: Vec<Shown>, limit: u32, json: bool) -> Outcome {
+fn print(mut found: Vec<Shown>, limit: u32, wide: Wide, json: bool) -> Outcome {
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let more = found.len() > most;
     found.truncate(most);
@@ -119,7 +122,7 @@ fn print(mut found: Vec<Shown>, limit: u32, json: bool) -> Outcome {
         output::note("note: nothing found");
         return Ok(0);
     }
-    output::columns(HEADING, &found.iter().map(Shown::row).collect::<Vec<_>>())?;
+    output::columns(HEADING, &found.iter().map(Shown::row).collect::<Vec<_>>(), wide)?;
     if more {
         output::note("note: there are more; `--limit 0` shows all");
     }
@@ -134,12 +137,13 @@ impl Shown {
         }
     }
 
-    fn row(&self) -> Vec<String> {
+    fn row(&self) -> Vec<Cell> {
         match &self.version {
             Some(version) => row(version),
             None => {
                 let object = plain(&self.key.to_string());
-                [object.as_str(), "-", "yanked", "-", "-", "-"].map(str::to_owned).into()
+                let none = || Cell::text("-");
+                vec![object.into(), none(), Cell::state("yanked"), none(), none(), none()]
             }
         }
     }
@@ -166,6 +170,9 @@ pub struct Search {
     #[arg(long, value_name = "N", default_value_t = 50)]
     limit: u32,
 
+    #[command(flatten)]
+    wide: Wide,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -186,5 +193,5 @@ pub async fn search(arguments: Search) -> Outcome {
         connection.caller.search(&query, arguments.kind, limit, each).await?;
         Ok(found)
     };
-    print(arguments.at.run(search).await?, arguments.limit, arguments.json)
+    print(arguments.at.run(search).await?, arguments.limit, arguments.wide, arguments.json)
 }

@@ -1,14 +1,14 @@
 //! `levada catalogue log`.
 
 use clap::Args;
+use levada_core::Identity;
 use levada_core::wire::catalogue::Logged;
-use levada_core::{Identity, UnixTime};
 use serde_json::{Value, json};
 
 use super::at::At;
 use super::connection::CatalogueConnection;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, plain};
+use crate::output::{self, Cell, Wide, plain};
 
 /// Show the audit log: which identity published and yanked which versions
 #[derive(Debug, Args)]
@@ -18,6 +18,9 @@ pub struct Log {
     /// The maximum number of entries; the newest are shown
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
+
+    #[command(flatten)]
+    wide: Wide,
 
     /// Print one JSON object
     #[arg(long)]
@@ -45,7 +48,7 @@ pub async fn log(arguments: Log) -> Outcome {
         output::json(json!({ "log": entries }))?;
         return Ok(0);
     }
-    output::columns(LOG, &entries.iter().map(entry_row).collect::<Vec<_>>())?;
+    output::columns(LOG, &entries.iter().map(entry_row).collect::<Vec<_>>(), arguments.wide)?;
     Ok(0)
 }
 
@@ -67,13 +70,13 @@ fn describe_entry(entry: &Logged) -> Value {
     })
 }
 
-fn entry_row(entry: &Logged) -> Vec<String> {
-    let shown = |text: &String| if text.is_empty() { "-".into() } else { plain(text) };
+fn entry_row(entry: &Logged) -> Vec<Cell> {
+    let shown = |text: &String| Cell::text(if text.is_empty() { "-".into() } else { plain(text) });
     vec![
-        output::time(UnixTime(entry.time)),
-        identity(entry).map_or_else(|| "owner".into(), |identity| identity.short()),
-        plain(&entry.action),
-        plain(&entry.outcome),
+        Cell::time(entry.time),
+        identity(entry).as_ref().map_or_else(|| "owner".into(), Cell::short_identity),
+        plain(&entry.action).into(),
+        Cell::state(plain(&entry.outcome)),
         shown(&entry.key),
         shown(&entry.version),
     ]

@@ -6,10 +6,11 @@ use data_encoding::BASE64;
 use levada_catalogue::model::{
     DescriptorSignature, Key, Package, Published, Version, VersionReq, digest_text,
 };
+use levada_core::format_size;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::output;
+use crate::output::{self, Cell};
 
 /// `TYPE/NAME@VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,15 +130,15 @@ pub fn describe_package(package: &Package) -> Value {
 }
 
 /// A version as a row of a table.
-pub fn row(one: &Published) -> Vec<String> {
-    let package = one.package.as_ref().map_or_else(|| "-".into(), |one| one.length.to_string());
+pub fn row(one: &Published) -> Vec<Cell> {
+    let size = |one: &Package| Cell::whole(format_size(one.length));
     vec![
-        output::plain(&one.key.to_string()),
-        one.version.to_string(),
-        if one.yanked { "yanked".into() } else { "-".into() },
-        package,
-        output::time(one.published),
-        one.publisher.map_or_else(|| "owner".into(), |by| by.short()),
+        output::plain(&one.key.to_string()).into(),
+        one.version.to_string().into(),
+        Cell::state(if one.yanked { "yanked" } else { "-" }),
+        one.package.as_ref().map_or_else(|| "-".into(), size),
+        Cell::Time(one.published),
+        one.publisher.as_ref().map_or_else(|| "owner".into(), Cell::short_identity),
     ]
 }
 

@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
+use levada_core::format_size;
 use levada_monitor::Process;
 use levada_ring::records::{Connection, Mode, REASONS, Reason, Snapshot, Traffic};
 use serde_json::{Map, Value, json};
+
+use crate::output::Cell;
 
 /// The columns of [`rows`].
 pub const HEADING: &[&str] = &[
@@ -13,7 +16,7 @@ pub const HEADING: &[&str] = &[
 ];
 
 /// A row for each open connection.
-pub fn rows(processes: &[Process]) -> Vec<Vec<String>> {
+pub fn rows(processes: &[Process]) -> Vec<Vec<Cell>> {
     let connections = processes.iter().flat_map(|process| {
         let records = process.records.as_ref().ok();
         let connections = records.into_iter().flat_map(|records| &records.connections);
@@ -22,21 +25,15 @@ pub fn rows(processes: &[Process]) -> Vec<Vec<String>> {
     connections.collect()
 }
 
-fn row(process: &Process, connection: &Connection) -> Vec<String> {
+fn row(process: &Process, connection: &Connection) -> Vec<Cell> {
     let Connection { mode, reason, local, remote, traffic } = connection;
-    let address = |address: &Option<SocketAddr>| address.map_or("-".into(), |it| it.to_string());
-    let numbers = [
-        traffic.ring_in,
-        traffic.ring_out,
-        traffic.tcp_in,
-        traffic.tcp_out,
-        traffic.messages,
-        traffic.sleeps,
-        traffic.wakeups,
-    ];
-    let mut row = vec![process.pid.to_string(), address(local), address(remote)];
+    let address = |address: &Option<SocketAddr>| address.map_or("-".into(), Cell::whole);
+    let bytes = [traffic.ring_in, traffic.ring_out, traffic.tcp_in, traffic.tcp_out];
+    let counts = [traffic.messages, traffic.sleeps, traffic.wakeups];
+    let mut row = vec![Cell::whole(process.pid), address(local), address(remote)];
     row.push(mode_word(*mode).into());
-    row.extend(numbers.map(|number| number.to_string()));
+    row.extend(bytes.map(|bytes| Cell::whole(format_size(bytes))));
+    row.extend(counts.map(Cell::whole));
     row.push(if *reason == Reason::None { "-" } else { reason_word(*reason) }.into());
     row
 }
@@ -228,7 +225,8 @@ mod tests {
         assert_eq!(object["processes"][0]["connections"][0]["reason"], "handed-over");
         let rows = rows(&processes);
         assert_eq!((rows.len(), rows[0].len()), (2, HEADING.len()));
-        assert_eq!(rows[0][..4], ["7", "127.0.0.1:80", "-", "kernel"]);
+        let expected = [Cell::whole(7), Cell::whole("127.0.0.1:80"), "-".into(), "kernel".into()];
+        assert_eq!(rows[0][..4], expected);
     }
 
     #[test]

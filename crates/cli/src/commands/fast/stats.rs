@@ -9,7 +9,7 @@ use levada_monitor::Client;
 
 use super::{child, report};
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, note};
+use crate::output::{self, Screen, Wide, note};
 
 /// Where the report goes.
 pub enum Stats {
@@ -55,7 +55,9 @@ impl Stats {
             Self::Table => {
                 let rows = report::rows(&processes);
                 if !rows.is_empty() {
-                    note(output::lines(report::HEADING, &rows).join("\n"));
+                    let lines =
+                        output::lines(report::HEADING, &rows, Wide::default(), Screen::error());
+                    output::note_lines(&lines);
                 }
                 note(report::summary(&processes));
                 Ok(())

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::report;
 use crate::attach::Signals;
 use crate::failure::{Failure, Outcome};
-use crate::output::{self, note};
+use crate::output::{self, Screen, Wide, cut, note};
 
 const REFRESH: Duration = Duration::from_secs(1);
 /// Moves the cursor to the first cell of a terminal, and deletes what follows it (ECMA-48: CUP,
@@ -43,7 +43,7 @@ pub async fn run(top: Top) -> Outcome {
     }
     if !io::stdout().is_terminal() {
         let processes = processes(&path)?;
-        output::columns(report::HEADING, &report::rows(&processes))?;
+        output::columns(report::HEADING, &report::rows(&processes), Wide::default())?;
         note(report::summary(&processes));
         return Ok(0);
     }
@@ -75,7 +75,11 @@ fn show(processes: &[Process]) -> Result<(), Failure> {
     let left_out = rows.len().saturating_sub(height.saturating_sub(OTHER_LINES).max(1));
     rows.truncate(rows.len() - left_out);
     output::bytes(CLEAR)?;
-    output::columns(report::HEADING, &rows)?;
+    // Cut: a line that the terminal wraps would take two of the lines that are counted here.
+    let screen = Screen { columns: None, is_colored: false };
+    let width = Screen::output().columns.unwrap_or(usize::MAX);
+    let lines = output::lines(report::HEADING, &rows, Wide::default(), screen);
+    lines.iter().try_for_each(|line| output::data(cut(line, width)))?;
     if left_out > 0 {
         output::data(format_args!("and {left_out} more"))?;
     }

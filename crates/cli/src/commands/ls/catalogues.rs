@@ -7,7 +7,7 @@ use std::time::Duration;
 use levada_catalogue::model::Kind;
 use levada_client::{Client, RequestSpec, Running, Verdict};
 use levada_core::wire::{Service, catalogue::Detail};
-use levada_core::{Identity, SystemRandom, shuffle};
+use levada_core::{Identity, MIN_ABBREVIATION, SystemRandom, shuffle};
 use levada_services::catalogue::descriptor::service_of;
 use levada_services::catalogue::{CatalogueClient, Item, of_stream};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::commands::query::describe;
 use crate::failure::Failure;
-use crate::output::plain;
+use crate::output::{Cell, plain};
 use crate::service_target::ServiceTarget;
 
 /// The duration of the query of the network, which runs at the same time.
@@ -64,16 +64,16 @@ impl Catalogued {
     }
 
     /// As a row of the table.
-    pub fn row(&self) -> Vec<String> {
+    pub fn row(&self) -> Vec<Cell> {
         let names = self.services.iter().map(|service| plain(&service.name));
         let address = self.addresses.first().map_or_else(|| "-".into(), |text| plain(text));
         vec![
-            plain(&self.name),
-            "published".into(),
-            self.node.short(),
-            address,
-            names.collect::<Vec<_>>().join(", "),
-            self.catalogue.clone(),
+            plain(&self.name).into(),
+            Cell::state("published"),
+            Cell::key(&self.node.to_string(), Some(MIN_ABBREVIATION)),
+            address.into(),
+            names.collect::<Vec<_>>().join(", ").into(),
+            self.catalogue.as_str().into(),
         ]
     }
 }
