@@ -2,8 +2,8 @@
 
 use levada_core::Identity;
 
-use crate::support::Home;
 use crate::support::terminal::on_terminal;
+use crate::support::{Home, eventually};
 
 /// A home with three names and their keys.
 fn home_with_names() -> Home {
@@ -97,4 +97,17 @@ fn an_ambiguous_abbreviation_is_refused_with_the_candidates() {
     let shown = plain(&home, 80, "peers ls").join("\n");
     let unique = first.len() - 12;
     assert!(shown.contains(&first[..unique.min(20)]), "{shown}");
+}
+
+#[test]
+fn the_log_of_a_node_has_the_name_of_a_peer_before_its_key() {
+    let home = Home::new();
+    let guest = Home::new();
+    let node = home.up("--demo --name well");
+    let code = node.invite("--name alice");
+    let joined = guest.args(["join", &code, "--as", "well"]);
+    assert!(joined.stderr.contains(&format!("well ({}) is known here", home.identity())));
+    guest.run("run well/clock").ok();
+    let line = format!("name=\"alice\" peer={}", guest.identity());
+    eventually("the log names the guest", || node.log().contains(&line));
 }

@@ -106,14 +106,15 @@ impl Node {
         let pinned = match known.by_identity(identity) {
             Ok(Some(pin)) if pin.name == name => return,
             Ok(Some(pin)) => {
-                tracing::warn!(peer = %identity, name = pin.name, invited_as = name, "this guest is pinned under another name already");
+                tracing::warn!(name = pin.name, peer = %identity, invited_as = name, "this guest is pinned under another name already");
                 return;
             }
             Ok(None) => known.pin(name, identity, &[], now),
             Err(error) => Err(error.into()),
         };
+        self.peers.names.read(known);
         if let Err(error) = pinned {
-            tracing::warn!(peer = %identity, name, %error, "could not pin a guest under the name in its invitation");
+            tracing::warn!(name, peer = %identity, %error, "could not pin a guest under the name in its invitation");
         }
     }
 
@@ -126,6 +127,7 @@ impl Node {
             Ok(Some(_)) => known.follow(succession).map(drop),
             Err(error) => Err(error.into()),
         };
+        self.peers.names.read(known);
         if let Err(error) = followed {
             tracing::warn!(peer = %succession.old(), %error, "could not move the pin of a rotated key to its new key");
         }

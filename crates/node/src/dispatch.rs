@@ -61,7 +61,8 @@ pub(crate) async fn serve_stream(
     if let Operation::Attach(attach) = operation {
         let attached = context.slot.runs.attach(attach.run, stream);
         context.node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
-        tracing::debug!(peer = %context.peer, ?attached, "a further stream");
+        let name = context.peer_name();
+        tracing::debug!(name = name.as_deref(), peer = %context.peer, ?attached, "a further stream");
         return;
     }
     // The policy may have changed since the handshake.

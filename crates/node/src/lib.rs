@@ -23,6 +23,7 @@ mod notices;
 mod overrides;
 mod peers;
 mod permits;
+mod pinned_names;
 mod policy;
 pub mod ports;
 mod provider;

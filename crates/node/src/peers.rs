@@ -14,6 +14,7 @@ use crate::limiter::Limiter;
 use crate::live::RunningSessions;
 use crate::notices::LogLimiter;
 use crate::permits::SourcePermits;
+use crate::pinned_names::PinnedNames;
 
 /// The time limit for a peer to send its operation after it has opened the stream.
 pub(crate) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -41,6 +42,8 @@ pub(crate) struct Peers {
     pub(crate) operations: Limiter,
     /// Limits the log lines about such peers.
     pub(crate) log_limiter: LogLimiter,
+    /// The names of pinned peers, for log lines.
+    pub(crate) names: PinnedNames,
     /// Bounds the memory of connections of such peers.
     pub(crate) unproved: Arc<Budget>,
 }
@@ -62,6 +65,7 @@ impl Peers {
                 Duration::from_secs(1),
             ),
             log_limiter: LogLimiter::default(),
+            names: PinnedNames::default(),
             unproved: Budget::new(
                 limits.unproved_memory.saturating_mul(1 << 20),
                 OPERATION_TIMEOUT,

@@ -188,7 +188,8 @@ async fn serve_path(node: Arc<Node>, session: PathSession, source: IpAddr) {
         Ok(_) => carrier.close(Reason::Failed, "the node is stopping"),
         Err(text) => {
             if node.peers.log_limiter.should_log(source) {
-                tracing::info!(%peer, %source, %text, "session denied");
+                let name = node.peers.names.of(&peer);
+                tracing::info!(name = name.as_deref(), %peer, %source, %text, "session denied");
             }
             carrier.close(Reason::Denied, &text);
         }
@@ -210,7 +211,9 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
             Ok(false) => {}
             Err(text) => {
                 if node.peers.log_limiter.should_log(source) {
-                    tracing::info!(%peer, %source, %text, "connection denied");
+                    let name = node.peers.names.of(&peer);
+                    let name = name.as_deref();
+                    tracing::info!(name, %peer, %source, %text, "connection denied");
                 }
                 carrier.close(Reason::Denied, &text);
             }
@@ -230,5 +233,6 @@ async fn serve_connection(node: Arc<Node>, connection: Connection, source: IpAdd
     // The slot is freed only after the close was sent.
     connection.flushed().await;
     node.peers.connections.remove(&slot);
-    tracing::debug!(%peer, "connection ended");
+    let name = node.peers.names.of(&peer);
+    tracing::debug!(name = name.as_deref(), %peer, "connection ended");
 }

@@ -51,7 +51,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     client.close();
     let name = plain(&joined.name);
     let services: Vec<String> = joined.services.iter().map(|service| plain(service)).collect();
-    output::note(format_args!("{} is known here as {name}.", joined.identity));
+    output::note(format_args!("{name} ({}) is known here.", joined.identity));
     if let Some(note) = name_note(&joined, arguments.name.is_some()) {
         output::note(note);
     }

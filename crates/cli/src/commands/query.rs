@@ -1,5 +1,6 @@
 //! `levada query`: shows the services of a node.
 
+use crate::directory::name_of;
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
 use crate::output::{self, Cell, Wide, plain};
@@ -92,7 +93,10 @@ fn line(one: &Middlebox) -> String {
     let at = if one.address.is_empty() { String::new() } else { format!("@{}", one.address) };
     let required = if one.required { "required" } else { "allowed" };
     let allow = if one.allow.is_empty() { "nothing" } else { &one.allow };
-    plain(&format!("{}{at} {required}, may see {allow}", identity(one)))
+    let key = identity(one);
+    let name = key.parse().ok().as_ref().and_then(name_of);
+    let named = name.map_or_else(|| format!("{key}{at}"), |name| format!("{name} ({key}{at})"));
+    plain(&format!("{named} {required}, may see {allow}"))
 }
 
 fn print(service: &Service, wide: Wide) -> Result<(), Failure> {

@@ -152,7 +152,10 @@ fn service_outcome(context: &RequestContext, result: Result<(), ServiceError>) -
         Err(ServiceError::Gone | ServiceError::Stream(_)) => "the client went away",
         Err(error) => {
             let (service, session) = context.log_fields();
-            tracing::warn!(peer = %context.peer, service, session, %error, "a session failed");
+            let name = context.peer_name();
+            let name = name.as_deref();
+            let peer = context.peer;
+            tracing::warn!(name, %peer, service, session, %error, "a session failed");
             "failed"
         }
     }

@@ -53,7 +53,8 @@ impl RequestContext {
             }
             Ok(Ok(None)) | Err(_) => Some(None),
             Ok(Err(error)) => {
-                tracing::debug!(peer = %self.peer, %error, "no operation received");
+                let name = self.peer_name();
+                tracing::debug!(name = name.as_deref(), peer = %self.peer, %error, "no operation received");
                 None
             }
         }
@@ -98,13 +99,21 @@ impl RequestContext {
             return;
         }
         let (service, session) = self.log_fields();
+        let name = self.peer_name();
+        let name = name.as_deref();
+        let peer = self.peer;
         match refusal {
-            None => tracing::info!(peer = %self.peer, operation, service, session, "done"),
+            None => tracing::info!(name, %peer, operation, service, session, "done"),
             Some(refusal) => {
                 let text = &refusal.text;
-                tracing::info!(peer = %self.peer, operation, service, session, %text, "refused");
+                tracing::info!(name, %peer, operation, service, session, %text, "refused");
             }
         }
+    }
+
+    /// The name that is pinned for the peer, for log lines.
+    pub(super) fn peer_name(&self) -> Option<Arc<str>> {
+        self.node.peers.names.of(&self.peer)
     }
 
     /// Service and session for a log line; a field without a value is omitted.

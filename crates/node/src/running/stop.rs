@@ -219,8 +219,10 @@ async fn maintain(node: Arc<Node>) {
     loop {
         ticks.tick().await;
         let clock = node.clock.now();
+        let peers = node.clone();
         let expired = node
             .with_store(move |store| {
+                peers.peers.names.read(peers.client.known());
                 let now = store.now_at_least(clock)?.time;
                 store.expire_unstarted(now)
             })
