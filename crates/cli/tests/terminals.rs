@@ -1,9 +1,13 @@
 //! Output on a terminal: tables that fit, colours, manual pages, and shells that get a terminal.
 
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
 use levada_core::Identity;
 
 use crate::support::terminal::on_terminal;
-use crate::support::{Home, eventually};
+use crate::support::{Home, Ran, eventually};
 
 /// A home with three names and their keys.
 fn home_with_names() -> Home {
@@ -110,4 +114,29 @@ fn the_log_of_a_node_has_the_name_of_a_peer_before_its_key() {
     guest.run("run well/clock").ok();
     let line = format!("name=\"alice\" peer={}", guest.identity());
     eventually("the log names the guest", || node.log().contains(&line));
+}
+
+/// Runs `levada man run` on a terminal with only these programs and this pager.
+fn manual(home: &Home, programs: &Path, pager: &str) -> Ran {
+    let path = programs.to_str().unwrap();
+    on_terminal(home, 80, &[("PATH", path), ("PAGER", pager)], "man run")
+}
+
+#[test]
+fn a_manual_page_is_shown_by_man_or_a_pager_or_alone() {
+    let home = Home::new();
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path();
+    symlink("/bin/sh", programs.join("sh")).unwrap();
+    symlink("/bin/cat", programs.join("cat")).unwrap();
+    let alone = manual(&home, programs, "").ok();
+    assert!(alone.contains("Usage: levada run") && !alone.contains(".TH"), "{alone}");
+    let paged = manual(&home, programs, "echo paged; cat").ok();
+    assert!(paged.starts_with("paged\n") && paged.contains("Usage: levada run"), "{paged}");
+    let man = programs.join("man");
+    fs::write(&man, "#!/bin/sh\necho man \"$@\"\nexec cat\n").unwrap();
+    fs::set_permissions(&man, fs::Permissions::from_mode(0o755)).unwrap();
+    let by_man = manual(&home, programs, "exit 1").ok();
+    assert!(by_man.starts_with("man -l -\n") && by_man.contains(".TH levada-run"), "{by_man}");
+    assert!(home.run("man run").ok().contains(".TH levada-run"));
 }

@@ -1,4 +1,6 @@
-//! `levada man`: prints the manual pages, or writes them to a folder.
+//! `levada man`: shows the manual pages, or writes them to a folder.
+
+mod pager;
 
 use crate::commands::help;
 use crate::failure::{Failure, Outcome};
@@ -7,12 +9,16 @@ use clap::builder::Resettable;
 use clap::{Args, Command};
 use clap_mangen::Man;
 use std::fs;
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-/// Print a manual page, or write all of them to a folder
+/// Show a manual page, or write all of them to a folder
+///
+/// Without a terminal at standard output, the page is printed in the language of man (roff).
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  levada man run | man -l -
+  levada man run
+  levada man run | man -t -l - > run.ps
   levada man --dir /usr/local/share/man/man1")]
 pub struct Arguments {
     /// The verb, and its sub-verb if there is one; `levada` itself if not given
@@ -31,14 +37,19 @@ pub fn run(arguments: Arguments, mut command: Command) -> Outcome {
         return Ok(0);
     }
     let found = help::find(&command, &arguments.verb)?;
-    output::bytes(&page(found)?)
+    let page = page(found)?;
+    match io::stdout().is_terminal() {
+        true => pager::show(&page, &found.clone().render_long_help().to_string()),
+        false => output::bytes(&page),
+    }
 }
 
 /// Writes the pages of `command` and of its subcommands.
 fn write_all(command: &Command, folder: &Path) -> Result<(), Failure> {
     let file = folder.join(format!("{}.1", page_name(command)));
     fs::write(&file, page(command)?).map_err(Failure::file("write", &file))?;
-    command.get_subcommands().try_for_each(|below| write_all(below, folder))
+    let mut below = command.get_subcommands().filter(|one| !one.is_hide_set());
+    below.try_for_each(|below| write_all(below, folder))
 }
 
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
