@@ -4,6 +4,7 @@ mod approve;
 mod ask;
 mod backup;
 mod catalogue;
+mod complete;
 mod completions;
 mod connect;
 mod doctor;
@@ -87,6 +88,7 @@ pub enum Verb {
     Service(service::Arguments),
     Backup(backup::Arguments),
     Restore(restore::Arguments),
+    Complete(complete::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
     Help(help::Arguments),
@@ -134,6 +136,7 @@ impl Verb {
             Self::Service(arguments) => wait(service::run(arguments)),
             Self::Backup(arguments) => wait(backup::run(arguments)),
             Self::Restore(arguments) => wait(restore::run(arguments)),
+            Self::Complete(arguments) => complete::run(arguments, command()),
             Self::Completions(arguments) => completions::run(arguments, command()),
             Self::Man(arguments) => man::run(arguments, command()),
             Self::Help(arguments) => help::run(&arguments, command()),

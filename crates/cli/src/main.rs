@@ -23,6 +23,7 @@ mod parameters;
 mod passphrase;
 mod progress;
 mod secret_text;
+mod seen;
 mod service_target;
 mod waiting;
 

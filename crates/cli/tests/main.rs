@@ -11,6 +11,7 @@ mod attach;
 mod backup;
 mod capability;
 mod catalogue;
+mod completions;
 mod container;
 mod contexts;
 mod crash_recovery;

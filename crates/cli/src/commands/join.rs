@@ -4,6 +4,7 @@ use crate::failure::{Failure, Outcome, USAGE};
 use crate::identity::nickname;
 use crate::output::{self, plain};
 use crate::secret_text;
+use crate::seen::note_services;
 use clap::Args;
 use levada_capability::Invitation;
 use levada_client::{Client, ClientError, Joined, Target};
@@ -42,13 +43,15 @@ pub async fn run(arguments: Arguments) -> Outcome {
         Failure::new(USAGE, format!("not an invitation: no word begins with `{PREFIX}`"))
     })?;
     let invitation = Invitation::from_text(code)?;
-    let client = Client::new(&Home::open()?)?;
+    let home = Home::open()?;
+    let client = Client::new(&home)?;
     let joined = client.join(&invitation, arguments.name.as_deref()).await;
     let joined = joined.map_err(|error| with_remedy(error, &invitation))?;
     // The services are only for the hint: without them, the join has succeeded all the same.
     let target = Target { identity: joined.identity, addresses: invitation.addresses().to_vec() };
     let offered = client.query(&target, None).await.unwrap_or_default();
     client.close();
+    note_services(&home, [(&joined.identity, &offered[..])]);
     let name = plain(&joined.name);
     let services: Vec<String> = joined.services.iter().map(|service| plain(service)).collect();
     output::note(format_args!("{name} ({}) is known here.", joined.identity));

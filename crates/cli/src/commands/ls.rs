@@ -5,6 +5,7 @@ mod catalogues;
 use crate::commands::query::describe;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Cell, Wide, plain};
+use crate::seen::note_services;
 use catalogues::Found;
 use clap::Args;
 use levada_client::{Client, Listed, Listing, Standing};
@@ -60,6 +61,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
         tokio::join!(client.list(), catalogues::read(&client, &config.catalogues));
     let mut listing = listing?;
     client.close();
+    let answered = listing.nodes.iter().filter_map(|node| {
+        let services = node.services.as_deref()?;
+        Some((&node.identity, services))
+    });
+    note_services(&home, answered);
     let unasked = match &arguments.kind {
         Some(kind) => {
             keep_published(&mut found, kind);

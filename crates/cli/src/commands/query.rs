@@ -4,6 +4,7 @@ use crate::directory::name_of;
 use crate::failure::{Failure, Outcome};
 use crate::names::Names;
 use crate::output::{self, Cell, Wide, plain};
+use crate::seen::note_services;
 use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
@@ -36,11 +37,15 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let client = Client::new(&Home::open()?)?;
+    let home = Home::open()?;
+    let client = Client::new(&home)?;
     let NodeOrService { node, service } = &arguments.target;
     let target = arguments.names.resolve(&client, node).await?;
     let services = client.query(&target, service.as_deref()).await?;
     client.close();
+    if service.is_none() {
+        note_services(&home, [(&target.identity, &services[..])]);
+    }
     if arguments.json {
         let list: Vec<Value> = services.iter().map(describe).collect();
         output::json(json!({ "node": target.identity.to_string(), "services": list }))?;

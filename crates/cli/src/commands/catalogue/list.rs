@@ -5,6 +5,7 @@ use std::str::FromStr;
 use clap::Args;
 use levada_catalogue::model::{Key, Kind, Published};
 use levada_core::wire::catalogue::Detail;
+use levada_home::Home;
 use levada_services::catalogue::Item;
 use serde_json::{Value, json};
 
@@ -13,6 +14,7 @@ use super::connection::CatalogueConnection;
 use super::object::{HEADING, describe, row};
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Cell, Wide, plain};
+use crate::seen::note_objects;
 
 /// `TYPE` or `TYPE/NAME`.
 #[derive(Clone, Debug)]
@@ -113,6 +115,9 @@ fn print(mut found: Vec<Shown>, limit: u32, wide: Wide, json: bool) -> Outcome {
     let most = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
     let more = found.len() > most;
     found.truncate(most);
+    if let Ok(home) = Home::open() {
+        note_objects(&home, found.iter().map(|one| one.key.to_string()));
+    }
     if json {
         let objects: Vec<Value> = found.iter().map(Shown::describe).collect();
         output::json(json!({ "objects": objects, "more": more }))?;
