@@ -93,7 +93,7 @@ fn meant(word: &str) -> Option<String> {
 
 /// Verbs of other programs, and what to use in their place.
 const FOREIGN_VERBS: [(&str, &str); 9] = [
-    ("ssh", "levada run NODE/shell --pty, or levada run NODE/exec -- PROGRAM"),
+    ("ssh", "levada run NODE/shell, or levada run NODE/exec -- PROGRAM"),
     ("scp", "levada share FILE, and levada get TICKET on the other machine"),
     ("send", "levada share FILE, and levada get TICKET on the other machine"),
     ("receive", "levada get TICKET"),

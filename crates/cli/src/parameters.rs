@@ -38,19 +38,34 @@ impl Parameters {
             pairs.add(Params::ARGS, encode_list(&self.params))?;
         }
         if self.pty {
-            let size = window().unwrap_or(DEFAULT_WINDOW);
-            pairs.add("pty", size.to_string().into_bytes())?;
-        }
-        if self.pty && !self.env.iter().any(|(name, _)| name == TERM) {
-            let term = std::env::var(TERM).ok().filter(|term| is_term(term));
-            if let Some(term) = term {
-                pairs.add(&format!("env.{TERM}"), term.into_bytes())?;
-            }
+            self.add_terminal(&mut pairs)?;
         }
         for (name, value) in &self.env {
             pairs.add(&format!("env.{name}"), value.clone().into_bytes())?;
         }
         Ok(pairs)
+    }
+
+    /// Returns true if `--pty` may be implied: it was not given, and there are no arguments, which
+    /// a shell does not take.
+    pub fn may_imply_terminal(&self) -> bool {
+        !self.pty && self.params.is_empty()
+    }
+
+    /// Adds the pairs of `--pty`: the size of this terminal, and its TERM unless `--env` has one.
+    ///
+    /// # Errors
+    /// [`ParamsError`] if they are there already.
+    pub fn add_terminal(&self, pairs: &mut Params) -> Result<(), ParamsError> {
+        let size = window().unwrap_or(DEFAULT_WINDOW);
+        pairs.add("pty", size.to_string().into_bytes())?;
+        if self.env.iter().any(|(name, _)| name == TERM) {
+            return Ok(());
+        }
+        match std::env::var(TERM).ok().filter(|term| is_term(term)) {
+            Some(term) => pairs.add(&format!("env.{TERM}"), term.into_bytes()),
+            None => Ok(()),
+        }
     }
 }
 

@@ -163,6 +163,29 @@ fn the_program_learns_the_kind_of_terminal_and_an_escape_sequence_ends_the_sessi
 }
 
 #[test]
+fn a_shell_gets_the_terminal_of_its_client_unless_that_is_refused() {
+    let home = Home::new();
+    let config = "shell = true\n[[service]]\nname = 'login'\ntype = 'shell'\n";
+    fs::write(home.path().join("config.toml"), config).unwrap();
+    let _node = home.up("--name well");
+    let use_shell = |service: &str| {
+        let mut client = OnTerminal::start(&home, &["run", service]);
+        client.types(b"stty size; exit 5\r");
+        client.shows("33 101");
+        assert_eq!(client.wait().0, 5, "{service}");
+    };
+    use_shell("well/shell");
+    for words in [&["run", "well/shell", "--no-pty"][..], &["run", "well/login"]] {
+        let mut client = OnTerminal::start(&home, words);
+        client.shows("--pty");
+        assert_eq!(client.wait().0, 121, "{words:?}");
+    }
+    // Now its type is known.
+    home.run("query well").ok();
+    use_shell("well/login");
+}
+
+#[test]
 fn an_escape_sequence_ends_a_session_whose_program_reads_nothing() {
     let home = Home::new();
     let _node = shell_node(&home);

@@ -4,11 +4,16 @@ use crate::attach::{self, Escape};
 use crate::failure::Outcome;
 use crate::names::Names;
 use crate::parameters::Parameters;
+use crate::seen::Seen;
 use crate::service_target::ServiceTarget;
 use clap::Args;
 use levada_client::{Client, RequestSpec};
-use levada_core::Framing;
+use levada_core::{Framing, Identity};
 use levada_home::Home;
+use std::io::{self, IsTerminal};
+
+/// The type of the services that are login shells, and the usual name of one.
+const SHELL: &str = "shell";
 
 /// Use a service: request a session and connect to it
 ///
@@ -18,6 +23,7 @@ use levada_home::Home;
   levada run alpha/clock
   levada run alpha/exec uname -a
   levada run alpha/exec --pty top
+  levada run alpha/shell               on a terminal, a shell has one, too
   levada run alpha/exec -- -x          an argument that begins with - must follow --")]
 pub struct Arguments {
     /// NODE is a nickname, a name that `levada ls` shows, or IDENTITY@host:port
@@ -33,6 +39,10 @@ pub struct Arguments {
     #[arg(long, value_name = "CHARACTER", default_value_t)]
     escape: Escape,
 
+    /// Give a shell no terminal, also if this command has one
+    #[arg(long, conflicts_with = "pty")]
+    no_pty: bool,
+
     #[command(flatten)]
     names: Names,
 
@@ -41,16 +51,35 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let spec = RequestSpec {
+    let mut spec = RequestSpec {
         service: arguments.at.service,
         params: arguments.parameters.pairs()?,
         framing: arguments.framing,
         uses: 1,
         ..RequestSpec::default()
     };
-    let client = Client::new(&Home::open()?)?;
+    let home = Home::open()?;
+    let client = Client::new(&home)?;
     let target = arguments.names.resolve(&client, &arguments.at.node).await?;
+    let implied = !arguments.no_pty && arguments.parameters.may_imply_terminal();
+    if implied && is_on_terminal() && is_shell(&home, &target.identity, &spec.service) {
+        arguments.parameters.add_terminal(&mut spec.params)?;
+    }
     let pty = spec.params.value("pty").is_some();
     let running = client.request_and_start(&target, spec).await?;
     attach::attach(&client, running, pty, arguments.escape).await
+}
+
+/// Returns true if neither input nor output is redirected.
+fn is_on_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Returns true for a service of type `shell`, as far as this home has seen its type, and otherwise
+/// for one of that name. The node is not asked: that would take one more round trip.
+fn is_shell(home: &Home, node: &Identity, service: &str) -> bool {
+    let seen = Seen::read(home);
+    let services = seen.services(node);
+    let kind = services.iter().find(|(name, _)| *name == service).map(|(_, kind)| *kind);
+    kind.unwrap_or(service) == SHELL
 }

@@ -64,7 +64,7 @@ const RECORD: &[Record] = &[
     record("capability", 19, 121),
     record("catalogue", 29, 121),
     record("channel", 46, 134),
-    record("cli", 39, 87),
+    record("cli", 36, 79),
     record("client", 45, 84),
     record("config", 27, 126),
     record("contexts", 55, 156),
