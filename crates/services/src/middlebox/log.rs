@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use levada_contexts::{Action, Direction, Inspector, Path, Piece, Purpose, Right};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Granted;
 
@@ -35,7 +35,8 @@ pub enum Event {
         /// The number of middleboxes on the path.
         hops: usize,
         /// The rights of this middlebox, by context.
-        rights: BTreeMap<String, &'static str>,
+        #[serde(serialize_with = "as_map")]
+        rights: Vec<(String, &'static str)>,
     },
     /// A request has passed.
     Request {
@@ -46,7 +47,8 @@ pub enum Event {
         /// Its target, in the same case.
         target: Option<String>,
         /// The bytes of each context.
-        bytes: BTreeMap<String, usize>,
+        #[serde(serialize_with = "as_map")]
+        bytes: Vec<(String, usize)>,
         /// The names of its fields.
         fields: Vec<String>,
     },
@@ -57,7 +59,8 @@ pub enum Event {
         /// Its status, if this middlebox may read the head.
         status: Option<u16>,
         /// The bytes of each context.
-        bytes: BTreeMap<String, usize>,
+        #[serde(serialize_with = "as_map")]
+        bytes: Vec<(String, usize)>,
         /// The names of its fields.
         fields: Vec<String>,
     },
@@ -101,14 +104,22 @@ impl fmt::Display for Event {
     }
 }
 
-fn listed(values: &BTreeMap<String, impl fmt::Display>, between: &str, unit: &str) -> String {
+/// Serializes named values as a map, in their order.
+fn as_map<S: Serializer>(
+    values: &[(String, impl Serialize)],
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(values.iter().map(|(name, value)| (name, value)))
+}
+
+fn listed(values: &[(String, impl fmt::Display)], between: &str, unit: &str) -> String {
     let all = values.iter().map(|(name, value)| format!("{name}{between}{value}{unit}"));
     all.collect::<Vec<_>>().join(if unit.is_empty() { "," } else { ", " })
 }
 
 fn write_sizes(
     f: &mut fmt::Formatter<'_>,
-    bytes: &BTreeMap<String, usize>,
+    bytes: &[(String, usize)],
     fields: &[String],
 ) -> fmt::Result {
     f.write_str(&listed(bytes, " ", " B"))?;
@@ -164,7 +175,7 @@ impl Log {
     }
 
     /// The bytes by the name of the context.
-    fn named(&self, bytes: &BTreeMap<u8, usize>) -> BTreeMap<String, usize> {
+    fn named(&self, bytes: &BTreeMap<u8, usize>) -> Vec<(String, usize)> {
         let named = bytes
             .iter()
             .map(|(context, bytes)| (name(self.granted.purpose(*context), *context), *bytes));
@@ -309,7 +320,7 @@ mod tests {
             let server = path.server.identity;
             vec![format!("session 3: from 192.0.2.1 to {server}: hop 2 of 2 holds {rights}")]
         };
-        assert_eq!(take(&lines), line("context 4=r,request-head=r,response-body=rw"));
+        assert_eq!(take(&lines), line("request-head=r,response-body=rw,context 4=r"));
         log.granted(&self::path(&[(Purpose::RequestHead, Right::None)]), 2);
         assert_eq!(take(&lines), line("nothing"));
     }
@@ -333,7 +344,7 @@ mod tests {
         log.record(piece(Direction::ToClient, 3, b"200\r\nset-cookie: secret\r\n"));
         log.exchange(Direction::ToServer, 5, false);
         let request = format!(
-            "session 3: request 5: POST /path?a=b; request-body 6 B, request-head {} B; \
+            "session 3: request 5: POST /path?a=b; request-head {} B, request-body 6 B; \
              fields authorization, x-[31ma",
             head.len()
         );
@@ -385,7 +396,7 @@ mod tests {
         let event = Event::Response {
             exchange: 1,
             status: Some(304),
-            bytes: BTreeMap::from([("response-head".to_owned(), 9)]),
+            bytes: vec![("response-head".to_owned(), 9)],
             fields: vec!["etag".to_owned()],
         };
         let text = serde_json::to_string(&Entry { session: 7, event }).unwrap();
