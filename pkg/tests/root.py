@@ -9,6 +9,8 @@ from pathlib import Path
 # Far more than a step takes on a loaded machine.
 TIMEOUT = 120
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Folders of a root that are file systems of their own.
+MOUNTS = ("proc", "run", "tmp")
 # What package managers write for themselves, and the backups of useradd.
 OWN_FILES = ("var/lib/dpkg/", "var/lib/apt/", "var/cache/", "var/log/", "etc/.pwd.lock")
 
@@ -24,10 +26,16 @@ class Root:
         self.folder = folder
         folder.mkdir()
         subprocess.run(["tar", "-xf", archive, "-C", folder, "--numeric-owner"], check=True)
-        mount(folder, "proc", "proc")
-        for name in ("run", "tmp"):
-            mount(folder, "tmpfs", name)
+        for name in MOUNTS:
+            kind = "proc" if name == "proc" else "tmpfs"
+            subprocess.run(["mount", "-t", kind, kind, folder / name], check=True)
         (folder / "tmp").chmod(0o1777)
+
+    def remove(self):
+        """Frees the memory of its files."""
+        for name in MOUNTS:
+            subprocess.run(["umount", "--lazy", self.folder / name], check=True)
+        shutil.rmtree(self.folder)
 
     def path(self, inside):
         return self.folder / str(inside).lstrip("/")
@@ -87,13 +95,9 @@ class Root:
         for folder, folders, names in os.walk(self.folder):
             below = Path(folder).relative_to(self.folder)
             if below == Path("."):
-                folders[:] = [name for name in folders if name not in ("proc", "run", "tmp")]
+                folders[:] = [name for name in folders if name not in MOUNTS]
             found |= {str(below / name) for name in [*folders, *names]}
         return {path for path in found if not path.startswith(OWN_FILES) and path[-1] != "-"}
-
-
-def mount(folder, kind, name):
-    subprocess.run(["mount", "-t", kind, kind, folder / name], check=True)
 
 
 def until(what, holds):
