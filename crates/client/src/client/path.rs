@@ -83,7 +83,9 @@ impl Client {
 
 fn path(target: &Target, hops: &[Target], contexts: Vec<Context>) -> Result<Path, ClientError> {
     let party = |target: &Target| {
-        let address = target.addresses.iter().find(|one| address::is_usable(one));
+        let mut usable = target.addresses.iter().filter(|one| address::is_usable(one));
+        // Another machine connects to it, which has its own links.
+        let address = usable.clone().find(|one| !address::is_of_link(one)).or(usable.next());
         let address = address.ok_or_else(|| no_address(target))?;
         Ok::<_, ClientError>(Party {
             identity: target.identity,
