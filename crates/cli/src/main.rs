@@ -17,6 +17,7 @@ mod identity;
 mod init;
 mod log;
 mod mediated;
+mod mistakes;
 mod names;
 mod output;
 mod parameters;
@@ -27,10 +28,9 @@ mod seen;
 mod service_target;
 mod waiting;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use commands::fast::child;
-use levada_core::{Identity, closest};
+use levada_core::Identity;
 use levada_home::set_new_key_hook;
 use levada_services::exec::program;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
     let arguments = match args::Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return usage(&error),
+        Err(error) => return mistakes::usage(error),
     };
     levada_transport::limit_arenas();
     set_new_key_hook(note_new_identity);
@@ -65,41 +65,3 @@ fn note_new_identity(identity: &Identity, key: &Path) {
     let folder = output::plain(&key.parent().unwrap_or(key).display().to_string());
     output::note(format_args!("note: made the new identity {identity} in {folder}"));
 }
-
-/// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may
-/// contain pasted text.
-fn usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
-        error.exit();
-    }
-    output::note(error.render().to_string().trim_end());
-    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
-        && let Some(hint) = meant(word)
-    {
-        output::note(format_args!("\n{hint}"));
-    }
-    failure::USAGE.into()
-}
-
-/// The verb that a wrong one may have meant, as a line for the user.
-fn meant(word: &str) -> Option<String> {
-    if let Some((_, instead)) = FOREIGN_VERBS.iter().find(|(foreign, _)| *foreign == word) {
-        return Some(format!("For `{word}`, use {instead}"));
-    }
-    let command = args::Arguments::command();
-    let verb = closest(word, command.get_subcommands().map(clap::Command::get_name))?;
-    Some(format!("Did you mean `{verb}`?"))
-}
-
-/// Verbs of other programs, and what to use in their place.
-const FOREIGN_VERBS: [(&str, &str); 9] = [
-    ("ssh", "levada run NODE/shell, or levada run NODE/exec -- PROGRAM"),
-    ("scp", "levada share FILE, and levada get TICKET on the other machine"),
-    ("send", "levada share FILE, and levada get TICKET on the other machine"),
-    ("receive", "levada get TICKET"),
-    ("start", "levada up"),
-    ("serve", "levada up"),
-    ("list", "levada ls"),
-    ("version", "levada --version"),
-    ("exec", "levada run NODE/exec -- PROGRAM"),
-];
