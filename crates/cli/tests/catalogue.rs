@@ -281,7 +281,7 @@ fn an_invalid_object_is_refused_with_a_reason() {
         fs::write(&bad, text).unwrap();
         home.args(["catalogue", "publish", "hyperty/x@1.0.0", &path]).fails(2, says);
     }
-    home.args(["catalogue", "publish", "hyperty/x@1", &path]).fails(2, "not a version");
+    home.args(["catalogue", "publish", "hyperty/x@one", &path]).fails(2, "not a version");
     home.args(["catalogue", "publish", "thing/x@1.0.0", &path]).fails(2, "unknown type");
     home.args(["catalogue", "publish", "hyperty/../x@1.0.0", &path]).fails(2, "name");
     home.args(["catalogue", "publish", "hyperty/x@1.0.0", "/nowhere.json"]).fails(120, "/nowhere");

@@ -374,7 +374,8 @@ fn required_middleboxes_are_shown_and_used_only_if_they_are_accepted() {
     assert_eq!(curl(&[&named.address]), "the page", "{}", named.log());
     drop(named);
     let text = parties.client.run(&format!("query {target}")).ok();
-    let line = format!("{hop}@{address} required, may see request-head=r,response-head=rw");
+    let line =
+        format!("office ({hop}@{address}) required, may see request-head=r,response-head=rw");
     assert!(text.contains(&line), "{text}");
     parties
         .client

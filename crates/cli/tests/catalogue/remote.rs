@@ -201,7 +201,7 @@ fn ls_shows_nodes_of_the_network_and_of_catalogues() {
         line.is_some_and(|line| line.contains("published") && line.ends_with("hub/catalogue"))
     });
     // A node withdraws the services that it no longer offers.
-    let config = "publish_in = ['hub/catalogue']\n[[service]]\nname = 'only'\ntype = 'echo'\n";
+    let config = "publish_in = ['hub/catalogue']\nbuiltin = false\n[[service]]\nname = 'only'\ntype = 'echo'\n";
     fs::write(well.path().join("config.toml"), config).unwrap();
     let _back = well.up("--name well --no-announce");
     eventually("the others are gone", || services(&alice) == Some(("hub/catalogue".into(), 1)));

@@ -267,10 +267,13 @@ fn logs_and_memory_of_two_middleboxes_have_what_each_may_see_and_nothing_else() 
     });
     let [one, two] = logs();
     assert!(one.contains("hop 1 of 2 holds request-head=r\n"), "{one}");
-    assert!(one.contains("request 0: request-head ") && one.contains("fields accept, user-agent"));
+    assert!(
+        one.contains("request 0: GET /page; request-head ")
+            && one.contains("fields accept, user-agent")
+    );
     assert!(!one.contains("response") && !one.contains("body"), "{one}");
     assert!(two.contains("hop 2 of 2 holds response-head=rw\n"), "{two}");
-    assert!(two.contains("response 0: response-head ") && !two.contains("request"), "{two}");
+    assert!(two.contains("response 0: 200; response-head ") && !two.contains("request"), "{two}");
     assert!(!two.contains("body"), "{two}");
     for text in markers.all() {
         assert!(!one.contains(text) && !two.contains(text), "{one}{two}");
