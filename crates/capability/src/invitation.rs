@@ -60,6 +60,12 @@ impl Invitation {
         sha256(&[label::INVITATION.as_bytes(), &[0], secret])
     }
 
+    /// The id of an invitation for lists: the first 8 bytes of the hash of its secret, in
+    /// hexadecimal digits.
+    pub fn id(hash: &Digest) -> String {
+        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// The inviting node. A client connects to this key only.
     pub fn node(&self) -> Identity {
         self.node

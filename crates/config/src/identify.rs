@@ -30,6 +30,11 @@ impl IdentityRef {
         Ok(Self { text: text.to_owned(), file, line, key })
     }
 
+    /// Its place in the configuration, as FILE:LINE.
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.file.display(), self.line)
+    }
+
     /// The identity; a name is resolved with the current pins.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use levada_core::{Identity, Succession, UnixTime};
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::services::SHELL;
-use crate::store::{DenialReason, PeerStatus, Store};
+use crate::store::{DenialReason, PeerStatus, Permission, Store};
 use levada_config::{Config, ConfigError};
 
 const BLOCKED: &str = "this identity is blocked";
@@ -27,11 +27,12 @@ impl Node {
         if *identity == self.identity() || self.rights.policy.allows_any(identity) {
             return Ok(true);
         }
-        let status = match self.rights.store.listed_status(identity) {
+        let now = self.now();
+        let status = match self.rights.store.listed_status(identity, now) {
             Some(status) => Ok(status),
             None => {
                 let identity = *identity;
-                self.with_store(move |store| store.peer_status(&identity)).await
+                self.with_store(move |store| store.peer_status(&identity, now)).await
             }
         };
         match status {
@@ -53,13 +54,26 @@ impl Node {
         self.rights.store.denial_reason([identity]).map(denial_text)
     }
 
-    /// Whether `identity` may request `service`.
+    /// Returns true if `identity` may request `service`.
     pub(crate) fn may_request(&self, identity: &Identity, service: &str) -> bool {
+        self.permission(identity, service).is_some()
+    }
+
+    /// The permission of `identity` to request `service`, and the time at which it ends; `None` if
+    /// it has none.
+    pub(crate) fn permission(
+        &self,
+        identity: &Identity,
+        service: &str,
+    ) -> Option<(Permission, UnixTime)> {
         let by_name = self.must_be_named(service);
-        let allowed = if by_name { Store::allowed_by_name } else { Store::allowed };
-        *identity == self.identity()
-            || self.rights.policy.allows(identity, service, by_name)
-            || allowed(&self.rights.store, identity, service)
+        let policy = &self.rights.policy;
+        if *identity == self.identity() || policy.allows(identity, service, by_name) {
+            return Some((Permission::Given, UnixTime::NEVER));
+        }
+        let store = &self.rights.store;
+        let until = store.permitted_until(identity, service, by_name, self.now())?;
+        Some((Permission::Right { by_name, starts: 1 }, until))
     }
 
     /// The names of the services that `identity` may request.

@@ -1,6 +1,8 @@
 //! The control socket of a running node: [`levada_client::control`] has its requests and replies.
 
+mod access;
 mod identities;
+mod invitations;
 mod list;
 mod remaining;
 mod reply;

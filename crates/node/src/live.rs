@@ -39,6 +39,8 @@ pub(crate) struct Run {
     pub(crate) requester: Identity,
     /// The identity that started it.
     pub(crate) holder: Identity,
+    /// The name of the service.
+    pub(crate) service: String,
     /// What a start through middleboxes has granted.
     pub(crate) path: Option<GrantedPath>,
     /// It serves a peer of a share. Their number has a limit of its own.
@@ -125,6 +127,11 @@ impl RunningSessions {
         let table = self.lock();
         let runs = table.running.values().map(|entry| &entry.run);
         runs.filter(|run| run.concerns(identity)).cloned().collect()
+    }
+
+    /// The runs of all sessions.
+    pub(crate) fn all(&self) -> Vec<Run> {
+        self.lock().running.values().map(|entry| entry.run.clone()).collect()
     }
 
     /// Sets the requester of the runs of the sessions `kept` to the key `new`, after a key
@@ -224,6 +231,7 @@ mod tests {
             identities: links.iter().map(|byte| Identity::from_bytes([*byte; 32])).collect(),
             requester: Identity::from_bytes([requester; 32]),
             holder: Identity::from_bytes([links[0]; 32]),
+            service: "echo".to_owned(),
             path: None,
             is_peer: false,
         }

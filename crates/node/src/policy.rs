@@ -16,9 +16,18 @@ pub struct Policy(ArcSwap<Lists>);
 
 #[derive(Default)]
 struct Lists {
-    /// Identities with the services that they may request; `None` for every service.
-    allow: Vec<(Identity, Option<BTreeSet<String>>)>,
+    allow: Vec<ConfiguredRight>,
     block: BTreeSet<Identity>,
+}
+
+/// A right of the configuration or the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct ConfiguredRight {
+    pub(crate) identity: Identity,
+    /// The services; `None` for every service.
+    pub(crate) services: Option<BTreeSet<String>>,
+    /// Its place in the configuration; `None` for the command line.
+    pub(crate) place: Option<String>,
 }
 
 impl Policy {
@@ -36,16 +45,26 @@ impl Policy {
     }
 
     pub(crate) fn allows_any(&self, identity: &Identity) -> bool {
-        self.0.load().allow.iter().any(|(allowed, _)| allowed == identity)
+        self.0.load().allow.iter().any(|right| right.identity == *identity)
     }
 
     /// Whether `identity` may request `service`. With `by_name`, an entry for every service does
     /// not count.
     pub(crate) fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
-        self.0.load().allow.iter().any(|(allowed, services)| {
-            let listed = services.as_ref().map_or(!by_name, |set| set.contains(service));
-            allowed == identity && listed
+        self.0.load().allow.iter().any(|right| {
+            let listed = right.services.as_ref().map_or(!by_name, |set| set.contains(service));
+            right.identity == *identity && listed
         })
+    }
+
+    /// The rights, in the order of the command line and then the configuration.
+    pub(crate) fn rights(&self) -> Vec<ConfiguredRight> {
+        self.0.load().allow.clone()
+    }
+
+    /// The blocked identities.
+    pub(crate) fn blocked(&self) -> BTreeSet<Identity> {
+        self.0.load().block.clone()
     }
 
     /// Reads the lists of the configuration again, and returns the blocked identities.
@@ -68,7 +87,8 @@ impl Policy {
     /// Whether the configuration allows or blocks `identity`.
     pub(crate) fn names(&self, identity: &Identity) -> bool {
         let lists = self.0.load();
-        lists.block.contains(identity) || lists.allow.iter().any(|(allowed, _)| allowed == identity)
+        lists.block.contains(identity)
+            || lists.allow.iter().any(|right| right.identity == *identity)
     }
 
     pub(crate) fn blocks(&self, identity: &Identity) -> bool {
@@ -85,10 +105,18 @@ impl Lists {
         known: &Known,
         store: &Store,
     ) -> Result<Self, ConfigError> {
-        let mut allow: Vec<_> = overrides.allow.iter().map(|identity| (*identity, None)).collect();
+        let option = |identity: &Identity| ConfiguredRight {
+            identity: *identity,
+            services: None,
+            place: None,
+        };
+        let mut allow: Vec<_> = overrides.allow.iter().map(option).collect();
         for entry in &config.allow {
-            let services = entry.services.as_ref().map(|list| list.iter().cloned().collect());
-            allow.push((entry.identity.identity(known)?, services));
+            allow.push(ConfiguredRight {
+                identity: entry.identity.identity(known)?,
+                services: entry.services.as_ref().map(|list| list.iter().cloned().collect()),
+                place: Some(entry.identity.place()),
+            });
         }
         let block = config.block.iter().map(|entry| entry.identity(known));
         let mut block: BTreeSet<Identity> = block.collect::<Result<_, _>>()?;

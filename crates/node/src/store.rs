@@ -7,6 +7,7 @@
 //! ended, or a capability that is revoked or used up, stays so after any crash: triggers of the
 //! schema abort the reverse changes.
 
+mod access;
 mod audit;
 mod clock;
 mod end;
@@ -15,6 +16,8 @@ mod find;
 mod invitation;
 mod policy;
 mod remaining;
+mod removal;
+mod request;
 mod rights;
 pub(crate) mod row;
 mod secrets;
@@ -29,15 +32,20 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+pub use access::{AccessCapability, AccessRight, NewRight, RightSource};
 pub use audit::{AuditEntry, NewAuditEntry};
 pub use end::EndError;
 pub use examine::Examined;
 pub use find::Revocable;
-pub use invitation::{RedeemError, Redeemed};
+pub use invitation::{InvitationSummary, RedeemError, Redeemed};
 pub use policy::PeerStatus;
 pub use remaining::Remaining;
+pub use removal::Removed;
+pub use request::RequestError;
 pub use rights::DenialReason;
-pub use session::{NewSession, SessionFilter, SessionRecord, SessionState, SessionSummary};
+pub use session::{
+    NewSession, Permission, SessionFilter, SessionRecord, SessionState, SessionSummary,
+};
 pub use share::{NewShare, ShareRecord};
 pub use start::{NewStart, StartError};
 pub use succession::{AppliedSuccession, SuccessionError};
@@ -71,6 +79,7 @@ const NODE: Kind = Kind {
         include_str!("store/schema/node-2.sql"),
         include_str!("store/schema/node-3.sql"),
         include_str!("store/schema/node-4.sql"),
+        include_str!("store/schema/node-5.sql"),
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use levada_capability::LinkId;
 use levada_core::{Framing, Succession, UnixTime};
 use levada_home::known::Known;
-use levada_node::store::{RedeemError, SessionFilter, SessionState, StartError, Store, StoreError};
+use levada_node::store::{
+    RedeemError, RightSource, SessionFilter, SessionState, StartError, Store, StoreError,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -18,6 +20,7 @@ const NODE_1: &str = include_str!("fixtures/node-v1.db.sql");
 const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
 const NODE_3: &str = include_str!("fixtures/node-v3.db.sql");
 const NODE_4: &str = include_str!("fixtures/node-v4.db.sql");
+const NODE_5: &str = include_str!("fixtures/node-v5.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// The time at which the fixtures were made.
@@ -73,9 +76,9 @@ fn node_1_revives_no_ended_right() {
 fn node_1_policy_and_audit_log_are_read() {
     let (_folder, path) = restore(NODE_1);
     let store = Store::open(&path).unwrap();
-    assert!(store.allowed(&identity(30), "echo"));
-    assert!(!store.allowed(&identity(30), "exec"));
-    assert!(store.allowed(&identity(31), "exec"));
+    assert!(store.allowed(&identity(30), "echo", THEN));
+    assert!(!store.allowed(&identity(30), "exec", THEN));
+    assert!(store.allowed(&identity(31), "exec", THEN));
     assert!(store.blocked(&identity(32)));
     assert!(store.rotated(&identity(6)));
     let again = store.redeem(&[1; 32], &identity(33), THEN);
@@ -123,6 +126,21 @@ fn node_4_has_shares_of_one_content() {
 }
 
 #[test]
+fn node_5_has_rights_with_an_end_and_a_number_of_uses() {
+    let (_folder, path) = restore(NODE_5);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let rights = store.access_rights().unwrap();
+    let limited: Vec<_> = rights.iter().filter(|right| right.uses.is_some()).collect();
+    let [right] = limited.as_slice() else { panic!("{rights:?}") };
+    assert_eq!((right.identity, right.service.as_deref()), (identity(31), Some("clock")));
+    assert_eq!((right.source, right.uses), (RightSource::Owner, Some(3)));
+    assert_eq!(right.expires, UnixTime(THEN.0 + 86_400));
+    let sources: Vec<_> = rights.iter().map(|right| right.source).collect();
+    assert_eq!(sources.iter().filter(|one| **one == RightSource::Invitation).count(), 2);
+}
+
+#[test]
 fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
@@ -163,7 +181,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_4), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_5), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

@@ -1,5 +1,6 @@
 //! The store: sessions, starts, rights, tickets, time and the file.
 
+mod access;
 mod file;
 mod rights;
 mod sessions;
@@ -10,7 +11,7 @@ mod time;
 use std::path::PathBuf;
 
 use levada_core::{Framing, Identity, Random, SystemRandom};
-use levada_node::store::{NewSession, StartError, Store};
+use levada_node::store::{NewSession, Permission, StartError, Store};
 use tempfile::TempDir;
 
 use super::support::{LATER, NOW, id, identity, link, start_by};
@@ -54,6 +55,7 @@ fn create_for(store: &Store, byte: u8, requester: Identity) {
         link_id: link(byte),
         expires: LATER,
         about: "",
+        permission: Permission::Given,
     };
     store.create_session(&new, NOW).unwrap();
 }

@@ -62,7 +62,7 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     let now = node.now();
     // TLS tickets from before the change must not resume connections.
     node.forget_sessions();
-    let was_allowed = on_store(node, move |store| store.disallow(&identity, now)).await?;
+    let was_allowed = on_store(node, move |store| store.disallow(&identity, None, now)).await? > 0;
     Ok(json!({
         "was_allowed": was_allowed,
         "allowed_by_config": node.rights.policy.allows_any(&identity),

@@ -26,7 +26,7 @@ use levada_home::Home;
 use levada_home::address::{self, advertised};
 
 use super::reply::{on_store, refused, send};
-use super::{identities, list, revoke, share};
+use super::{access, identities, invitations, list, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -153,6 +153,18 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
             invite(node, service, name, expires_secs, &addresses).await
         }
         Request::RevokeId { id } => revoke::revoke(node, id).await,
+        Request::Access { identity } => access::list(node, identity).await,
+        Request::Allow { identity, services, expires_secs, uses } => {
+            access::allow(node, identity, services, expires_secs, uses).await
+        }
+        Request::RemoveAccess { identity, all: true, .. } => {
+            access::remove_all(node, identity).await
+        }
+        Request::RemoveAccess { identity, service, .. } => {
+            access::remove(node, identity, service).await
+        }
+        Request::Invitations => invitations::list(node).await,
+        Request::CancelInvitation { id } => invitations::cancel(node, id).await,
         Request::Share(request) => share::add(node, request).await,
         Request::Shares => share::list(node).await,
         Request::Provide(request) => provide(node, request).await,

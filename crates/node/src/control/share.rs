@@ -145,6 +145,39 @@ pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
     Ok(json!({ "shares": shares, "provided": node.sharing.providing.describe() }))
 }
 
+/// The tickets that an identity can still exchange for the first time: all, or those that only `of`
+/// can exchange.
+pub(super) async fn open_tickets(
+    node: &Arc<Node>,
+    of: Option<Identity>,
+) -> Result<Vec<Value>, Reply> {
+    let now = node.now();
+    let found = on_store(node, move |store| {
+        let mut open = Vec::new();
+        for share in store.shares()? {
+            let tickets = store.tickets(share.id)?.into_iter().filter(|one| one.is_open(now));
+            let tickets = tickets.filter(|one| of.is_none() || one.bound == of);
+            open.extend(tickets.map(|ticket| (share.name.clone(), ticket)));
+        }
+        Ok::<_, StoreError>(open)
+    });
+    let found = found.await?;
+    let names = names(node).await?;
+    let row = |(name, ticket): &(String, TicketSummary)| {
+        json!({
+            "id": Ticket::id(&ticket.hash),
+            "share": ticket.share,
+            "content": name,
+            "bound": ticket.bound.map(|identity| identity.to_string()),
+            "bound_name": ticket.bound.and_then(|identity| names.get(&identity)),
+            "peers": ticket.peers,
+            "exchanged": ticket.exchanged,
+            "expires": ticket.expires.0,
+        })
+    };
+    Ok(found.iter().map(row).collect())
+}
+
 /// Why a share is not served; `None` if it is.
 fn reason(node: &Node, row: &Value) -> Option<String> {
     let not_served = node.sharing.not_served.lock().unwrap_or_else(PoisonError::into_inner);

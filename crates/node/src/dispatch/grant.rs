@@ -15,11 +15,11 @@ use zeroize::Zeroizing;
 
 use crate::granted::GrantedPath;
 use crate::services::Offered;
-use crate::store::NewSession;
+use crate::store::{NewSession, Permission, RequestError};
 
 use super::connect;
 use super::context::{OperationResult, RequestContext};
-use super::refusal::{denied, failed, not_open, unknown_service};
+use super::refusal::{denied, failed, no_longer_permitted, not_open, unknown_service};
 use super::start::{Admitted, Start, about, refused_params};
 
 /// A session that was granted but is not stored yet.
@@ -34,6 +34,7 @@ pub(super) struct Grant {
     link_id: LinkId,
     secret: Zeroizing<[u8; 32]>,
     about: String,
+    permission: Permission,
     now: UnixTime,
 }
 
@@ -63,7 +64,10 @@ impl RequestContext {
         let created = self.on_store(move |_, store| {
             store.create_session(&grant.new_session(), grant.now).map(|()| grant)
         });
-        let grant = created.await.map_err(|error| failed(&error))?;
+        let grant = created.await.map_err(|error| match error {
+            RequestError::NotPermitted => no_longer_permitted(),
+            RequestError::Store(error) => failed(&error),
+        })?;
         let _ = self.subject.session.set(grant.id);
         self.slot.mark_proved(&*self.connection);
         Ok(Answer::Granted(grant.granted()))
@@ -101,29 +105,29 @@ impl RequestContext {
     ) -> Result<(Grant, T), Refusal> {
         let name = one_line(&request.service, MAX_NAME);
         let _ = self.subject.service.set(name.clone());
-        if !self.node.may_request(&self.peer, &request.service) {
-            return Err(not_open(&name, &self.node.open_to(&self.peer)));
-        }
+        let permission = self.node.permission(&self.peer, &request.service);
+        let permission =
+            permission.ok_or_else(|| not_open(&name, &self.node.open_to(&self.peer)))?;
         let offered = self.node.services.get(&request.service);
         let offered =
             offered.ok_or_else(|| unknown_service(&name, &self.node.open_to(&self.peer)))?;
         let framing = framing(offered, &request.framing)?;
         let params = params(&request, framing)?;
         let checked = check(&*offered.service, &params).map_err(refused_params)?;
-        Ok((self.mint_grant(request, offered, framing, params)?, checked))
+        Ok((self.mint_grant(request, offered, (framing, params), permission)?, checked))
     }
 
     fn mint_grant(
         &self,
         request: wire::Request,
         offered: &Offered,
-        framing: Framing,
-        params: Params,
+        (framing, params): (Framing, Params),
+        (permission, until): (Permission, UnixTime),
     ) -> Result<Grant, Refusal> {
         let body = LinkBody {
             identity: holder(&request, self.peer)?,
             rights: Rights::ALL,
-            expires: self.expiry(&request, self.node.now())?,
+            expires: self.expiry(&request, self.node.now())?.min(until),
             uses: request.uses.max(1),
             max_run: (request.max_run > 0).then_some(request.max_run),
             params,
@@ -131,7 +135,7 @@ impl RequestContext {
         let about = about(offered, &body.params);
         let issuer = (self.node.identity(), self.node.now());
         let grant = Grant::mint(issuer, &request.service, framing, self.peer, body)?;
-        Ok(Grant { about, ..grant })
+        Ok(Grant { about, permission: permission.with_starts(grant.body.uses), ..grant })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -148,6 +152,7 @@ impl RequestContext {
 
 impl Grant {
     /// Generates the root, the id and the first link of a session of `node`, with an empty summary.
+    /// It uses no right of the store.
     pub(super) fn mint(
         (node, now): (Identity, UnixTime),
         service: &str,
@@ -162,7 +167,21 @@ impl Grant {
         let link_id = LinkId::from_bytes(sha256(&[label::LINK_ID.as_bytes(), &link]));
         let service = service.to_owned();
         let about = String::new();
-        Ok(Self { id, root, service, framing, requester, body, link, link_id, secret, about, now })
+        let permission = Permission::Given;
+        Ok(Self {
+            id,
+            root,
+            service,
+            framing,
+            requester,
+            body,
+            link,
+            link_id,
+            secret,
+            about,
+            permission,
+            now,
+        })
     }
 
     pub(super) fn new_session(&self) -> NewSession<'_> {
@@ -177,6 +196,7 @@ impl Grant {
             link_id: self.link_id,
             expires: self.body.expires,
             about: &self.about,
+            permission: self.permission,
         }
     }
 

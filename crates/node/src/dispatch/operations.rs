@@ -69,7 +69,7 @@ impl RequestContext {
             Err(RedeemError::Expired) => {
                 Err(Refusal::new(Reason::Expired, "this invitation has expired"))
             }
-            Err(RedeemError::Used) => Err(denied("this invitation has been used")),
+            Err(RedeemError::Used) => Err(denied("this invitation has been used or cancelled")),
             Err(RedeemError::Unknown) => Err(unknown_secret("invitation")),
             Err(RedeemError::Store(error)) => Err(failed(&error)),
         }

@@ -1,7 +1,7 @@
 //! Refusals of several operations.
 
-use levada_core::listed;
 use levada_core::wire::{Reason, Refusal};
+use levada_core::{closest, listed};
 
 use crate::store::StoreError;
 
@@ -38,8 +38,14 @@ pub(super) fn unknown_secret(kind: &str) -> Refusal {
 /// The refusal of a service that the node does not have; `open` are those that the peer may
 /// request.
 pub(super) fn unknown_service(name: &str, open: &[&str]) -> Refusal {
-    let open = only(open);
-    Refusal::new(Reason::Unknown, format!("this node offers no service `{name}`{open}"))
+    let mut text = format!("this node offers no service `{name}`");
+    if let Some(meant) = closest(name, open.iter().copied()) {
+        text += &format!("; did you mean `{meant}`?");
+    }
+    if !open.is_empty() {
+        text += &format!("; open to this identity: {}", listed(open, MAX_LISTED));
+    }
+    Refusal::new(Reason::Unknown, text)
 }
 
 /// The refusal of a service that the peer may not request.
@@ -48,6 +54,14 @@ pub(super) fn not_open(name: &str, open: &[&str]) -> Refusal {
     denied(&format!(
         "this identity may not request `{name}` here{open}; an invitation from the node's owner allows it"
     ))
+}
+
+/// The refusal of a request that no right permits with its uses and its expiry.
+pub(super) fn no_longer_permitted() -> Refusal {
+    denied(
+        "no right of this identity permits this session: it was removed, ends earlier, or has \
+         fewer uses left",
+    )
 }
 
 /// The services that a peer may request, as the end of a sentence.

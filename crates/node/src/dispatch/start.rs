@@ -15,7 +15,7 @@ use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
 
 use super::context::RequestContext;
-use super::refusal::{failed, revoked, unknown_session};
+use super::refusal::{failed, no_longer_permitted, revoked, unknown_session};
 use super::verify::denied_capability;
 
 /// The maximum length of a session's summary in the audit log, in bytes.
@@ -66,6 +66,7 @@ impl RequestContext {
             identities: verified.identities.clone(),
             requester,
             holder: verified.holder,
+            service: start.service.clone(),
             path: start.granted.clone(),
             is_peer: start.service == SWARM,
         };
@@ -123,6 +124,7 @@ pub(super) fn refused_params(refused: Refused) -> Refusal {
 
 fn refusal(error: StartError, requester: &Identity) -> Refusal {
     match error {
+        StartError::NotPermitted => no_longer_permitted(),
         StartError::UnknownSession => unknown_session(),
         StartError::Terminated => Refusal::new(Reason::Terminated, "the session was terminated"),
         StartError::Revoked(_) => revoked(),

@@ -59,7 +59,7 @@ async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
     assert!(matches!(scene.request().await, (false, Ok(()))));
     assert!(matches!(scene.request().await, (true, Ok(()))));
 
-    store.disallow(&guest, now).unwrap();
+    store.disallow(&guest, None, now).unwrap();
     let (resumed, result) = scene.request().await;
     assert!(resumed && result.unwrap_err().to_string().contains("may not request"));
 

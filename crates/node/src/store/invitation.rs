@@ -1,10 +1,12 @@
 //! Invitations. Each can be used once; only the hash of its secret is stored.
 
+use levada_capability::Invitation;
 use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use thiserror::Error;
 
-use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
+use super::access::{self, NewRight, RightSource};
+use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
 
 /// The content of a redeemed invitation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +17,21 @@ pub struct Redeemed {
     pub name: Option<String>,
 }
 
+/// An invitation that can be redeemed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvitationSummary {
+    /// The hash of its secret.
+    pub hash: Digest,
+    /// The service that it opens; `None` for every service.
+    pub service: Option<String>,
+    /// The name under which the node pins the guest.
+    pub name: Option<String>,
+    /// The time at which it was made.
+    pub created: UnixTime,
+    /// The time from which it cannot be redeemed.
+    pub expires: UnixTime,
+}
+
 /// Why an invitation was not redeemed.
 #[derive(Debug, Error)]
 pub enum RedeemError {
@@ -22,7 +39,7 @@ pub enum RedeemError {
     #[error("no such invitation")]
     Unknown,
     /// It was redeemed before, or voided.
-    #[error("the invitation has been used")]
+    #[error("the invitation has been used or cancelled")]
     Used,
     /// It has expired.
     #[error("the invitation has expired")]
@@ -59,6 +76,50 @@ impl Store {
         self.write_then(add, |()| self.add_secret(*hash))
     }
 
+    /// The invitations that can be redeemed, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn invitations(&self, now: UnixTime) -> Result<Vec<InvitationSummary>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT * FROM invitation WHERE used IS NULL AND expires > ?1
+                     ORDER BY created, hash",
+                )?
+                .query_map([row::from_time(now)], |row| {
+                    Ok(InvitationSummary {
+                        hash: row.get("hash")?,
+                        service: row.get("service")?,
+                        name: row.get("name")?,
+                        created: row::time(row, "created")?,
+                        expires: row::time(row, "expires")?,
+                    })
+                })?
+                .collect()
+        })
+    }
+
+    /// Makes an invitation void. Returns false if it was used, expired or void before.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it is not on disk.
+    pub fn cancel_invitation(&self, hash: &Digest, now: UnixTime) -> Result<bool, StoreError> {
+        self.write(|tx| {
+            let cancelled = tx.execute(
+                "UPDATE invitation SET used = ?2
+                 WHERE hash = ?1 AND used IS NULL AND expires > ?2",
+                (hash, row::from_time(now)),
+            )?;
+            if cancelled == 1 {
+                let text = Invitation::id(hash);
+                let entry = NewAuditEntry { text: &text, ..NewAuditEntry::new("cancel", "done") };
+                audit::add(tx, &entry, now)?;
+            }
+            Ok(cancelled == 1)
+        })
+    }
+
     /// Marks an invitation as used and adds `identity` to the allow-list, in one transaction.
     ///
     /// # Errors
@@ -82,7 +143,13 @@ impl Store {
                 (hash, row::from_time(now), identity.as_bytes()),
             )?;
             let Found { service, name, .. } = found;
-            policy::add_allowed(tx, identity, service.as_deref(), now)?;
+            let right = NewRight {
+                identity: *identity,
+                service: service.as_deref(),
+                expires: UnixTime::NEVER,
+                uses: None,
+            };
+            access::add(tx, &right, RightSource::Invitation, now)?;
             let entry = NewAuditEntry {
                 identity: Some(*identity),
                 service: service.as_deref(),

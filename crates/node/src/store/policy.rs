@@ -18,39 +18,31 @@ pub enum PeerStatus {
 }
 
 impl Store {
-    /// Removes every entry of `identity` from the allow-list. False if there was none.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it is not on disk.
-    pub fn disallow(&self, identity: &Identity, now: UnixTime) -> Result<bool, StoreError> {
-        self.write_rights([*identity], |tx| {
-            let sql = "DELETE FROM allowed WHERE identity = ?1";
-            let removed = tx.execute(sql, [identity.as_bytes()])? > 0;
-            if removed {
-                add_entry(tx, "disallow", identity, now)?;
-            }
-            Ok(removed)
-        })
+    /// Returns true if `identity` may request `service`: it is on the allow-list, not blocked, and
+    /// its key was not rotated.
+    pub fn allowed(&self, identity: &Identity, service: &str, now: UnixTime) -> bool {
+        self.permitted_until(identity, service, false, now).is_some()
     }
 
-    /// Whether `identity` may request `service`: it is on the allow-list, not blocked, and its key
-    /// was not rotated.
-    pub fn allowed(&self, identity: &Identity, service: &str) -> bool {
-        self.rights().allows(identity, service, false)
-    }
-
-    /// As [`Self::allowed`], but an entry for every service does not count.
-    pub fn allowed_by_name(&self, identity: &Identity, service: &str) -> bool {
-        self.rights().allows(identity, service, true)
+    /// The time until which `identity` may request `service`; `None` if it may not. With `by_name`,
+    /// a right to every service does not count.
+    pub fn permitted_until(
+        &self,
+        identity: &Identity,
+        service: &str,
+        by_name: bool,
+        now: UnixTime,
+    ) -> Option<UnixTime> {
+        self.rights().permitted_until(identity, service, by_name, now)
     }
 
     /// The rights of a peer if the lists in memory decide about them. `None` if the database does:
     /// see [`Self::peer_status`].
-    pub fn listed_status(&self, identity: &Identity) -> Option<PeerStatus> {
+    pub fn listed_status(&self, identity: &Identity, now: UnixTime) -> Option<PeerStatus> {
         let rights = self.rights();
         match rights.first_denied([identity]) {
             Some(reason) => Some(PeerStatus::Denied(reason)),
-            None => rights.allows_any(identity).then_some(PeerStatus::HasRight),
+            None => rights.allows_any(identity, now).then_some(PeerStatus::HasRight),
         }
     }
 
@@ -58,8 +50,12 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
-    pub fn peer_status(&self, identity: &Identity) -> Result<PeerStatus, StoreError> {
-        if let Some(status) = self.listed_status(identity) {
+    pub fn peer_status(
+        &self,
+        identity: &Identity,
+        now: UnixTime,
+    ) -> Result<PeerStatus, StoreError> {
+        if let Some(status) = self.listed_status(identity, now) {
             return Ok(status);
         }
         let has_right = self.database.read(|connection| has_right(connection, identity))?;
@@ -77,6 +73,19 @@ impl Store {
                 add_entry(tx, "block", identity, now)?;
             }
             Ok(added)
+        })
+    }
+
+    /// The identities that are blocked in the store.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn all_blocked(&self) -> Result<Vec<Identity>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT identity FROM blocked")?
+                .query_map([], |row| row::identity(row, "identity"))?
+                .collect()
         })
     }
 
@@ -104,19 +113,6 @@ fn has_right(connection: &Connection, identity: &Identity) -> rusqlite::Result<b
                            WHERE holder = ?1 AND state IN ('requested', 'started'))",
         )?
         .exists([identity.as_bytes()])
-}
-
-pub(super) fn add_allowed(
-    connection: &Connection,
-    identity: &Identity,
-    service: Option<&str>,
-    now: UnixTime,
-) -> rusqlite::Result<bool> {
-    let added = connection.execute(
-        "INSERT INTO allowed (identity, service, added) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-        (identity.as_bytes(), service, row::from_time(now)),
-    )?;
-    Ok(added == 1)
 }
 
 pub(super) fn add_blocked(

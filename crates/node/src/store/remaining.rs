@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use levada_capability::{Chain, LinkId, SessionId};
+use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
 use rusqlite::{Row, named_params};
 
-use super::session::summary;
+use super::session::{first_link_uses, summary};
 use super::{SessionSummary, Store, StoreError, row};
 
 /// A session that concerns an identity.
@@ -46,7 +46,7 @@ impl Store {
                  WHERE state IN ('requested', 'started') AND expires > :now
                    AND (requester = :identity OR holder = :identity
                         OR start.link NOT IN (SELECT link FROM revocation))
-                 ORDER BY created DESC, id LIMIT :limit",
+                 ORDER BY +created DESC, id LIMIT :limit",
             )?;
             let params = named_params! {
                 ":identity": identity.as_bytes(), ":now": row::from_time(now), ":limit": limit,
@@ -73,10 +73,7 @@ impl Store {
 
 fn remaining(row: &Row, now: UnixTime) -> rusqlite::Result<Remaining> {
     let session = summary(row)?;
-    let no_signatures: &[[u8; 0]] = &[];
-    // The node has encoded this link itself.
-    let first = Chain::decode(vec![row.get("link")?], no_signatures).ok();
-    let uses = first.map_or(0, |chain| chain.last_link().uses);
+    let uses = first_link_uses(row)?;
     let has_expired = session.expires != UnixTime::NEVER && session.expires <= now;
     let can_start = !session.state.has_ended() && !has_expired && session.starts < uses;
     let link = row.get::<_, Option<_>>("by_link")?.map(LinkId::from_bytes);

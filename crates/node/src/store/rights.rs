@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use levada_core::Identity;
-use rusqlite::Connection;
+use levada_core::{Identity, UnixTime};
+use rusqlite::{Connection, Row};
 use thiserror::Error;
 
 use super::row;
@@ -30,8 +30,36 @@ pub(super) struct Rights(HashMap<Identity, Entry>);
 pub(super) struct Entry {
     is_blocked: bool,
     is_rotated: bool,
-    /// The services that it may request; `None` stands for every service.
-    allowed: Vec<Option<String>>,
+    allowed: Vec<Allowed>,
+}
+
+/// A right to request sessions.
+struct Allowed {
+    /// The service; `None` for every service.
+    service: Option<String>,
+    expires: UnixTime,
+    /// The requests that it still permits; `None` for any number.
+    uses: Option<u32>,
+}
+
+impl Allowed {
+    fn read(row: &Row) -> rusqlite::Result<Self> {
+        Ok(Self {
+            service: row.get("service")?,
+            expires: row::time(row, "expires")?,
+            uses: row.get("uses")?,
+        })
+    }
+
+    fn is_valid(&self, now: UnixTime) -> bool {
+        let has_expired = self.expires != UnixTime::NEVER && self.expires <= now;
+        !has_expired && self.uses != Some(0)
+    }
+
+    /// Returns true if it is for `service`. With `by_name`, a right to every service is not.
+    fn covers(&self, service: &str, by_name: bool) -> bool {
+        self.service.as_ref().map_or(!by_name, |allowed| allowed == service)
+    }
 }
 
 impl Rights {
@@ -50,21 +78,27 @@ impl Rights {
         Ok(rights)
     }
 
-    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does
-    /// not count.
-    pub fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
-        self.0.get(identity).is_some_and(|entry| {
-            let listed = entry.allowed.iter().any(|allowed| match allowed {
-                Some(allowed) => allowed == service,
-                None => !by_name,
-            });
-            listed && !entry.is_blocked && !entry.is_rotated
-        })
+    /// The time until which `identity` may request `service`; `None` if it may not. With `by_name`,
+    /// a right to every service does not count.
+    pub fn permitted_until(
+        &self,
+        identity: &Identity,
+        service: &str,
+        by_name: bool,
+        now: UnixTime,
+    ) -> Option<UnixTime> {
+        let entry = self.0.get(identity)?;
+        if entry.is_blocked || entry.is_rotated {
+            return None;
+        }
+        let valid = entry.allowed.iter().filter(|allowed| allowed.is_valid(now));
+        valid.filter(|allowed| allowed.covers(service, by_name)).map(|one| one.expires).max()
     }
 
-    /// Whether `identity` may request any service, unless it is denied.
-    pub fn allows_any(&self, identity: &Identity) -> bool {
-        self.0.get(identity).is_some_and(|entry| !entry.allowed.is_empty())
+    /// Returns true if `identity` may request any service, unless it is denied.
+    pub fn allows_any(&self, identity: &Identity, now: UnixTime) -> bool {
+        let entry = self.0.get(identity);
+        entry.is_some_and(|entry| entry.allowed.iter().any(|allowed| allowed.is_valid(now)))
     }
 
     pub fn is_blocked(&self, identity: &Identity) -> bool {
@@ -106,8 +140,8 @@ impl Entry {
             is_blocked: exists("SELECT 1 FROM blocked WHERE identity = ?1")?,
             is_rotated: exists("SELECT 1 FROM succession WHERE old = ?1")?,
             allowed: connection
-                .prepare_cached("SELECT service FROM allowed WHERE identity = ?1")?
-                .query_map(identity, |row| row.get("service"))?
+                .prepare_cached("SELECT service, expires, uses FROM allowed WHERE identity = ?1")?
+                .query_map(identity, Allowed::read)?
                 .collect::<Result<_, _>>()?,
         })
     }

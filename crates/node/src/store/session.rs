@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use levada_capability::{LinkId, SessionId};
+use levada_capability::{Chain, LinkId, SessionId};
 use levada_core::{Framing, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 use thiserror::Error;
@@ -34,6 +34,33 @@ pub struct NewSession<'a> {
     pub expires: UnixTime,
     /// A summary for the audit log; may be empty.
     pub about: &'a str,
+    /// The permission to request it.
+    pub permission: Permission,
+}
+
+/// The permission to request a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// The node, its configuration or a ticket gives it.
+    Given,
+    /// A right in the store gives it, and is used once by the request.
+    Right {
+        /// A right to every service does not include this one.
+        by_name: bool,
+        /// The starts that the session permits, which count as uses of the right.
+        starts: u32,
+    },
+}
+
+impl Permission {
+    /// The permission for a session that permits this number of starts.
+    #[must_use]
+    pub fn with_starts(self, starts: u32) -> Self {
+        match self {
+            Self::Given => Self::Given,
+            Self::Right { by_name, .. } => Self::Right { by_name, starts },
+        }
+    }
 }
 
 /// The state of a session.
@@ -152,14 +179,6 @@ impl Default for SessionFilter {
 }
 
 impl Store {
-    /// Creates a session. Its grant may be sent after this has returned.
-    ///
-    /// # Errors
-    /// [`StoreError`] if it is not on disk, or the id is taken.
-    pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), StoreError> {
-        self.write(|tx| Ok(create(tx, new, now)?))
-    }
-
     /// A session by its id; `None` if there is none.
     ///
     /// # Errors
@@ -348,6 +367,14 @@ pub(super) fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
         ended: row::optional_time(row, "ended")?,
         starts: row.get("starts")?,
     })
+}
+
+/// The starts that the first link of a session permits.
+pub(super) fn first_link_uses(row: &Row) -> rusqlite::Result<u32> {
+    let no_signatures: &[[u8; 0]] = &[];
+    // The node has encoded this link itself.
+    let first = Chain::decode(vec![row.get("link")?], no_signatures).ok();
+    Ok(first.map_or(0, |chain| chain.last_link().uses))
 }
 
 fn state(row: &Row) -> rusqlite::Result<SessionState> {

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::rights::DenialReason;
 use super::session::{self, Found, NewSession, SessionState, find, first_revoked};
-use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
+use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, request, row};
 
 /// A start of a session by a verified chain.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,9 @@ pub struct NewStart<'a> {
 /// Why a session was not started.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// No right permits the request of the session.
+    #[error("no right permits this request")]
+    NotPermitted,
     /// This node has no such session with that first link.
     #[error("no such session")]
     UnknownSession,
@@ -81,7 +84,10 @@ impl Store {
         start: &NewStart,
         now: UnixTime,
     ) -> Result<(), StartError> {
-        self.write(|tx| {
+        self.write_request(new, |tx| {
+            if !request::use_permission(tx, new, now)? {
+                return Err(Fault::Refused(StartError::NotPermitted));
+            }
             session::create(tx, new, now)?;
             self.count_start(tx, start, now)
         })
@@ -103,8 +109,8 @@ impl Store {
         now: UnixTime,
     ) -> Result<(), Fault<StartError>> {
         let found = self.check_start(tx, start, now)?;
-        for (link, uses) in start.uses {
-            count_use(tx, &start.session, link, *uses)?;
+        for (position, (link, uses)) in start.uses.iter().enumerate() {
+            count_use(tx, &start.session, (link, *uses), start.identities.get(position))?;
         }
         mark_started(tx, &start.session, now)?;
         policy::add_known(tx, start.identities)?;
@@ -162,17 +168,17 @@ impl Store {
 fn count_use(
     connection: &Connection,
     session: &SessionId,
-    link: &LinkId,
-    uses: u32,
+    (link, uses): (&LinkId, u32),
+    identity: Option<&Identity>,
 ) -> Result<(), Fault<StartError>> {
     if used(connection, link)? >= uses {
         return Err(Fault::Refused(StartError::UsedUp(*link)));
     }
     let mut count = connection.prepare_cached(
-        "INSERT INTO link_use (link, session, used) VALUES (?1, ?2, 1)
+        "INSERT INTO link_use (link, session, used, identity) VALUES (?1, ?2, 1, ?3)
          ON CONFLICT (link) DO UPDATE SET used = used + 1",
     )?;
-    count.execute((link.as_bytes(), session.as_bytes()))?;
+    count.execute((link.as_bytes(), session.as_bytes(), identity.map(Identity::as_bytes)))?;
     Ok(())
 }
 

@@ -192,9 +192,12 @@ fn move_policy(
     now: UnixTime,
 ) -> rusqlite::Result<usize> {
     let moved = connection.execute(
-        "INSERT INTO allowed (identity, service, added)
-         SELECT ?2, service, ?3 FROM allowed WHERE identity = ?1
-         ON CONFLICT DO NOTHING",
+        "INSERT INTO allowed (identity, service, added, source, expires, uses)
+         SELECT ?2, service, ?3, source, expires, uses FROM allowed WHERE identity = ?1
+         ON CONFLICT (identity, ifnull(service, '')) DO UPDATE
+         SET added = excluded.added, source = excluded.source, expires = excluded.expires,
+             uses = excluded.uses
+         WHERE allowed.expires <= excluded.added OR allowed.uses = 0",
         (old.as_bytes(), new.as_bytes(), row::from_time(now)),
     )?;
     connection.execute("DELETE FROM allowed WHERE identity = ?1", [old.as_bytes()])?;

@@ -46,6 +46,13 @@ pub struct TicketSummary {
     pub revoked: Option<UnixTime>,
 }
 
+impl TicketSummary {
+    /// Returns true if a further identity can exchange it.
+    pub fn is_open(&self, now: UnixTime) -> bool {
+        self.revoked.is_none() && self.expires > now && self.exchanged < self.peers
+    }
+}
+
 /// What the exchange of a ticket has given.
 #[derive(Debug)]
 pub enum Exchanged {

@@ -120,7 +120,7 @@ impl Model {
                 assert!(counted.len() == 1, "{at}: counted {counted:?}");
             }
             Some(Step::Redeem { invitation, identity: key_id }) => {
-                let allowed = store.allowed(&identity(key_id), "echo");
+                let allowed = store.allowed(&identity(key_id), "echo", NOW);
                 let used = store.redeem(&[invitation; 32], &identity(97), LATER);
                 assert_eq!(matches!(used, Err(RedeemError::Used)), allowed, "{at}");
             }
@@ -163,7 +163,7 @@ impl Model {
             Step::Redeem { invitation, identity: key_id } => {
                 let again = store.redeem(&[invitation; 32], &identity(99), NOW);
                 assert!(matches!(again, Err(RedeemError::Used)), "{at}: {again:?}");
-                assert!(store.allowed(&self.current_key(store, key_id), "echo"), "{at}");
+                assert!(store.allowed(&self.current_key(store, key_id), "echo", NOW), "{at}");
             }
             Step::Invite(invitation) => {
                 let outcome = store.redeem(&[invitation; 32], &identity(98), LATER);

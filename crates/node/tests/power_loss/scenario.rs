@@ -1,7 +1,7 @@
 //! The calls that the node makes until power fails.
 
 use levada_core::{Framing, UnixTime};
-use levada_node::store::{NewSession, Store, StoreError};
+use levada_node::store::{NewSession, Permission, RequestError, Store, StoreError};
 
 use super::model::{Model, Step, chain_of, succession};
 use crate::support::{LATER, NOW, id, identity, link, start_by};
@@ -112,6 +112,10 @@ fn create(store: &Store, byte: u8) -> Result<(), StoreError> {
         link_id: link(byte),
         expires: LATER,
         about: "",
+        permission: Permission::Given,
     };
-    store.create_session(&new, NOW)
+    store.create_session(&new, NOW).map_err(|error| match error {
+        RequestError::Store(error) => error,
+        RequestError::NotPermitted => unreachable!("it needs no right"),
+    })
 }

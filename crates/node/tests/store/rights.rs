@@ -2,8 +2,8 @@
 
 use levada_core::{Framing, SecretKey, Succession, SystemRandom, UnixTime};
 use levada_node::store::{
-    AppliedSuccession, DenialReason, NewSession, PeerStatus, RedeemError, StartError, Store,
-    SuccessionError,
+    AppliedSuccession, DenialReason, NewSession, PeerStatus, Permission, RedeemError, StartError,
+    Store, SuccessionError,
 };
 
 use rusqlite::Row;
@@ -20,10 +20,10 @@ fn an_invitation_can_be_redeemed_once() {
     store.add_invitation(&[3; 32], None, None, NOW, NOW).unwrap();
     let redeemed = store.redeem(&[1; 32], &identity(1), NOW).unwrap();
     assert_eq!(redeemed.service.as_deref(), Some("echo"));
-    assert!(store.allowed(&identity(1), "echo"));
-    assert!(!store.allowed(&identity(1), "clock"));
+    assert!(store.allowed(&identity(1), "echo", NOW));
+    assert!(!store.allowed(&identity(1), "clock", NOW));
     assert_eq!(store.redeem(&[2; 32], &identity(2), NOW).unwrap().service, None);
-    assert!(store.allowed(&identity(2), "clock"));
+    assert!(store.allowed(&identity(2), "clock", NOW));
     drop(store);
     let store = home.open();
     let again = |hash: u8| store.redeem(&[hash; 32], &identity(3), NOW);
@@ -31,29 +31,29 @@ fn an_invitation_can_be_redeemed_once() {
     assert!(matches!(again(2), Err(RedeemError::Used)));
     assert!(matches!(again(3), Err(RedeemError::Expired)));
     assert!(matches!(again(4), Err(RedeemError::Unknown)));
-    assert!(!store.allowed(&identity(3), "echo"));
+    assert!(!store.allowed(&identity(3), "echo", NOW));
 }
 
 #[test]
 fn policy_is_deny_by_default_and_a_block_overrides_a_right() {
     let home = Home::new();
     let store = home.open();
-    assert!(!store.allowed(&identity(1), "echo"));
+    assert!(!store.allowed(&identity(1), "echo", NOW));
     allow(&store, &identity(1), None);
     allow(&store, &identity(1), None);
-    assert!(store.allowed(&identity(1), "echo"));
+    assert!(store.allowed(&identity(1), "echo", NOW));
     let unnamed = store.add_invitation(&[1; 32], Some(""), None, LATER, NOW);
     assert!(unnamed.is_err(), "no service has an empty name");
-    assert!(store.disallow(&identity(1), NOW).unwrap());
-    assert!(!store.disallow(&identity(1), NOW).unwrap());
-    assert!(!store.allowed(&identity(1), "echo"));
+    assert_eq!(store.disallow(&identity(1), None, NOW).unwrap(), 1);
+    assert_eq!(store.disallow(&identity(1), None, NOW).unwrap(), 0);
+    assert!(!store.allowed(&identity(1), "echo", NOW));
     allow(&store, &identity(1), None);
     allow(&store, &identity(1), None);
-    assert!(store.allowed(&identity(1), "echo"));
+    assert!(store.allowed(&identity(1), "echo", NOW));
     assert!(store.block(&identity(1), NOW).unwrap());
     assert!(!store.block(&identity(1), NOW).unwrap());
     assert!(store.blocked(&identity(1)));
-    assert!(!store.allowed(&identity(1), "echo"));
+    assert!(!store.allowed(&identity(1), "echo", NOW));
     drop(store);
     let raw = home.open_raw();
     let rows = |sql: &str| {
@@ -71,7 +71,7 @@ fn policy_is_deny_by_default_and_a_block_overrides_a_right() {
 fn the_status_of_a_peer_follows_its_rights() {
     let home = Home::new();
     let store = home.open();
-    let status = |byte| store.peer_status(&identity(byte)).unwrap();
+    let status = |byte| store.peer_status(&identity(byte), NOW).unwrap();
     assert_eq!(status(1), PeerStatus::Unproved);
     allow(&store, &identity(1), Some("echo"));
     assert_eq!(status(1), PeerStatus::HasRight);
@@ -99,7 +99,7 @@ fn the_lists_in_memory_are_those_of_the_tables() {
         |store| allow(store, &identity(1), None),
         |store| allow(store, &identity(2), Some("clock")),
         |store| assert!(store.block(&identity(2), NOW).unwrap()),
-        |store| assert!(store.disallow(&identity(1), NOW).unwrap()),
+        |store| assert!(store.disallow(&identity(1), None, NOW).unwrap() > 0),
         |store| allow(store, &identity(1), Some("echo")),
         |store| {
             let succession = Succession::sign(&key(2), &identity(3), NOW);
@@ -113,15 +113,15 @@ fn the_lists_in_memory_are_those_of_the_tables() {
             let refused = Succession::sign(&key(1), &identity(5), NOW);
             assert!(store.apply_succession(&refused, NOW).is_err());
         },
-        |store| assert!(store.disallow(&identity(4), NOW).unwrap()),
+        |store| assert!(store.disallow(&identity(4), None, NOW).unwrap() > 0),
     ];
     let rights = |store: &Store| {
         let of = |byte| {
             let identity = identity(byte);
             let allowed = ["echo", "clock"].map(|service| {
-                (store.allowed(&identity, service), store.allowed_by_name(&identity, service))
+                [false, true].map(|by_name| store.permitted_until(&identity, service, by_name, NOW))
             });
-            (store.listed_status(&identity), store.rotated(&identity), allowed)
+            (store.listed_status(&identity, NOW), store.rotated(&identity), allowed)
         };
         (1..=5).map(of).collect::<Vec<_>>()
     };
@@ -155,6 +155,7 @@ fn a_rotated_key_is_denied_and_its_sessions_are_revoked() {
         link_id: link(7),
         expires: UnixTime::NEVER,
         about: "",
+        permission: Permission::Given,
     };
     store.create_session(&new_session, NOW).unwrap();
     let succession = Succession::sign(&old, &new.identity(), NOW);
@@ -179,10 +180,10 @@ fn a_rotated_key_is_denied_and_its_sessions_are_revoked() {
         store.denial_reason(&[other.identity(), old.identity()]),
         Some(DenialReason::Rotated(old.identity()))
     );
-    assert!(store.allowed(&new.identity(), "echo"));
-    assert!(!store.allowed(&old.identity(), "echo"));
+    assert!(store.allowed(&new.identity(), "echo", NOW));
+    assert!(!store.allowed(&old.identity(), "echo", NOW));
     allow(&store, &old.identity(), None);
-    assert!(!store.allowed(&old.identity(), "echo"), "it was rotated");
+    assert!(!store.allowed(&old.identity(), "echo", NOW), "it was rotated");
     assert!(matches!(start(&store, 7, 1), Err(StartError::Revoked(_))));
     assert_eq!(store.rotations().unwrap(), [(old.identity(), new.identity())]);
 }

@@ -2,7 +2,7 @@
 
 use levada_core::{Framing, Identity, UnixTime};
 use levada_node::store::{
-    ExchangeError, Exchanged, NewSession, NewShare, NewTicket, SessionState, Store,
+    ExchangeError, Exchanged, NewSession, NewShare, NewTicket, Permission, SessionState, Store,
 };
 
 use super::Home;
@@ -43,6 +43,7 @@ fn exchange(
         link_id: link(session),
         expires: LATER,
         about: "",
+        permission: Permission::Given,
     };
     store.exchange(&[byte; 32], &new, now)
 }

@@ -1,0 +1,312 @@
+//! Shows and changes the rights of identities, for the owner of the node.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use levada_capability::{SWARM, SessionId};
+use levada_client::control::Reply;
+use levada_core::wire::Reason;
+use levada_core::{Identity, UnixTime};
+use serde_json::{Value, json};
+
+use super::list::names;
+use super::reply::{on_store, refused};
+use super::{identities, invitations, share};
+use crate::live::Run;
+use crate::node::Node;
+use crate::policy::ConfiguredRight;
+use crate::store::{AccessCapability, AccessRight, NewRight, StoreError};
+
+/// The maximum number of sessions whose capabilities are listed.
+const MAX_SESSIONS: usize = 1000;
+
+/// One line of the list.
+struct Entry {
+    identity: Identity,
+    /// The service; `None` for every service.
+    service: Option<String>,
+    /// The origin of the right, in one word.
+    from: &'static str,
+    /// The place in the configuration, or the id of the session.
+    detail: Option<String>,
+    until: UnixTime,
+    /// The uses that are left; `None` for any number.
+    uses: Option<u32>,
+    /// The session of a capability.
+    session: Option<SessionId>,
+}
+
+/// The identities that may use services, and what gives them the right: all, or one of them.
+pub(super) async fn list(node: &Arc<Node>, only: Option<String>) -> Result<Value, Reply> {
+    let only = match only {
+        Some(text) => Some(identities::resolve(node, text).await?),
+        None => None,
+    };
+    let is_shown = |identity: &Identity| only.is_none_or(|only| only == *identity);
+    let runs = node.peers.sessions.all();
+    let (stored, blocked) = stored(node, &runs).await?;
+    let mut entries = configured(node);
+    entries.extend(stored);
+    // What is denied has no use; the blocked identities are listed below.
+    entries.retain(|one| is_shown(&one.identity) && node.denial_reason(&one.identity).is_none());
+    let last = last_starts(node, &entries).await?;
+    let names = names(node).await?;
+    let rows = entries.iter().map(|entry| row(node, entry, &names, &runs, &last));
+    let blocked = blocked.iter().filter(|identity| is_shown(identity));
+    let blocked = blocked
+        .map(|identity| json!({ "identity": identity.to_string(), "name": names.get(identity) }));
+    Ok(json!({
+        "access": rows.collect::<Vec<_>>(),
+        "blocked": blocked.collect::<Vec<_>>(),
+        "invitations": if only.is_none() { invitations::rows(node).await? } else { Vec::new() },
+        "tickets": share::open_tickets(node, only).await?,
+    }))
+}
+
+/// The rights and capabilities of the store, and all blocked identities.
+async fn stored(node: &Arc<Node>, runs: &[Run]) -> Result<(Vec<Entry>, BTreeSet<Identity>), Reply> {
+    let now = node.now();
+    let own = node.identity();
+    let running: HashSet<SessionId> = runs.iter().map(|run| run.session).collect();
+    let found = on_store(node, move |store| {
+        let capabilities = store.access_capabilities(&own, &running, now, MAX_SESSIONS)?;
+        Ok::<_, StoreError>((store.access_rights()?, capabilities, store.all_blocked()?))
+    });
+    let (rights, capabilities, mut blocked) = found.await?;
+    blocked.extend(node.rights.policy.blocked());
+    let rights = rights.into_iter().filter(|right| right.is_valid(now)).map(Entry::from);
+    let capabilities = capabilities.into_iter().filter(|one| one.identity != own);
+    let entries = rights.chain(capabilities.map(Entry::from)).collect();
+    Ok((entries, blocked.into_iter().collect()))
+}
+
+/// The rights of the configuration and the command line, and the middleboxes of services.
+fn configured(node: &Node) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for right in node.rights.policy.rights() {
+        match &right.services {
+            None => entries.push(Entry::configured(&right, None)),
+            Some(services) => entries.extend(
+                services.iter().map(|service| Entry::configured(&right, Some(service.clone()))),
+            ),
+        }
+    }
+    for (name, offered) in &node.services {
+        let middleboxes = &offered.description.middleboxes;
+        entries.extend(middleboxes.iter().map(|middlebox| Entry {
+            identity: middlebox.identity,
+            service: Some(name.clone()),
+            from: "middlebox",
+            detail: Some(middlebox.allow.clone()),
+            until: UnixTime::NEVER,
+            uses: None,
+            session: None,
+        }));
+    }
+    entries
+}
+
+impl Entry {
+    fn configured(right: &ConfiguredRight, service: Option<String>) -> Self {
+        Self {
+            identity: right.identity,
+            service,
+            from: if right.place.is_some() { "configuration" } else { "command line" },
+            detail: right.place.clone(),
+            until: UnixTime::NEVER,
+            uses: None,
+            session: None,
+        }
+    }
+}
+
+impl From<AccessRight> for Entry {
+    fn from(right: AccessRight) -> Self {
+        Self {
+            identity: right.identity,
+            service: right.service,
+            from: right.source.as_str(),
+            detail: None,
+            until: right.expires,
+            uses: right.uses,
+            session: None,
+        }
+    }
+}
+
+impl From<AccessCapability> for Entry {
+    fn from(capability: AccessCapability) -> Self {
+        let session = capability.session;
+        let is_share = session.service == SWARM;
+        Self {
+            identity: capability.identity,
+            from: if is_share { "ticket" } else { "capability" },
+            service: Some(session.service),
+            detail: Some(session.id.to_string()),
+            until: session.expires,
+            uses: (!is_share).then_some(capability.uses),
+            session: Some(session.id),
+        }
+    }
+}
+
+/// The last start of each service by each identity in the list.
+async fn last_starts(
+    node: &Arc<Node>,
+    entries: &[Entry],
+) -> Result<HashMap<(Identity, String), UnixTime>, Reply> {
+    let services: BTreeSet<String> = node.services.keys().cloned().collect();
+    let mut pairs = BTreeSet::new();
+    for entry in entries {
+        match &entry.service {
+            Some(service) => drop(pairs.insert((entry.identity, service.clone()))),
+            None => pairs.extend(services.iter().map(|name| (entry.identity, name.clone()))),
+        }
+    }
+    on_store(node, move |store| {
+        let mut last = HashMap::new();
+        for (identity, service) in pairs {
+            if let Some(time) = store.last_start(&identity, &service)? {
+                last.insert((identity, service), time);
+            }
+        }
+        Ok::<_, StoreError>(last)
+    })
+    .await
+}
+
+fn row(
+    node: &Node,
+    entry: &Entry,
+    names: &HashMap<Identity, String>,
+    runs: &[Run],
+    last: &HashMap<(Identity, String), UnixTime>,
+) -> Value {
+    // A right to every service does not include a shell.
+    let covers = |service: &String| match &entry.service {
+        Some(name) => name == service,
+        None => !node.must_be_named(service),
+    };
+    let is_of = |run: &&Run| match entry.session {
+        Some(session) => run.session == session && run.holder == entry.identity,
+        None => run.holder == entry.identity && covers(&run.service),
+    };
+    let last = last
+        .iter()
+        .filter(|((identity, service), _)| *identity == entry.identity && covers(service));
+    json!({
+        "identity": entry.identity.to_string(),
+        "name": names.get(&entry.identity),
+        "service": entry.service,
+        "from": entry.from,
+        "detail": entry.detail,
+        "until": entry.until.0,
+        "uses": entry.uses,
+        "last_used": last.map(|(_, time)| time.0).max(),
+        "running": runs.iter().filter(is_of).count(),
+    })
+}
+
+/// Gives an identity the right to request `services`, or every service if there are none.
+pub(super) async fn allow(
+    node: &Arc<Node>,
+    text: String,
+    services: Vec<String>,
+    expires_secs: Option<u64>,
+    uses: Option<u32>,
+) -> Result<Value, Reply> {
+    let identity = identities::resolve(node, text).await?;
+    services.iter().try_for_each(|name| check_service(node, name))?;
+    if let Some(text) = node.denial_reason(&identity) {
+        return Err(refused(1, &format!("{text}: a right would have no effect")));
+    }
+    let now = node.now();
+    let expires = expires_secs.map_or(UnixTime::NEVER, |secs| now.after(Duration::from_secs(secs)));
+    let given = services.clone();
+    on_store(node, move |store| {
+        let all: Vec<Option<&str>> = match services.is_empty() {
+            true => vec![None],
+            false => services.iter().map(|name| Some(name.as_str())).collect(),
+        };
+        all.into_iter().try_for_each(|service| {
+            store.add_right(&NewRight { identity, service, expires, uses }, now)
+        })
+    })
+    .await?;
+    Ok(json!({ "identity": identity.to_string(), "services": given, "until": expires.0 }))
+}
+
+/// Refuses a service that the node does not have.
+fn check_service(node: &Node, name: &str) -> Result<(), Reply> {
+    if node.services.contains_key(name) {
+        return Ok(());
+    }
+    let offered: Vec<_> = node.services.keys().cloned().collect();
+    let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
+    Err(refused(1, &text))
+}
+
+/// Removes the rights of an identity to a service, or to all.
+pub(super) async fn remove(
+    node: &Arc<Node>,
+    text: String,
+    service: Option<String>,
+) -> Result<Value, Reply> {
+    let identity = identities::resolve(node, text).await?;
+    service.iter().try_for_each(|name| check_service(node, name))?;
+    let now = node.now();
+    // TLS tickets from before the change must not resume connections.
+    node.forget_sessions();
+    let named = service.clone();
+    let removed =
+        on_store(node, move |store| store.disallow(&identity, named.as_deref(), now)).await?;
+    // A right to every service may be left.
+    let still = service.as_ref().filter(|name| node.may_request(&identity, name));
+    Ok(json!({
+        "identity": identity.to_string(),
+        "rights": removed,
+        "still_permitted": still,
+        "configured": places(node, &identity, service.as_deref()),
+        "remaining": super::remaining::remaining(node, identity).await?,
+    }))
+}
+
+/// Removes every right of an identity, revokes what it requested, holds and has passed on, and ends
+/// what it runs.
+pub(super) async fn remove_all(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
+    let identity = identities::resolve(node, text).await?;
+    let now = node.now();
+    let own = node.identity();
+    if identity == own {
+        return Err(refused(2, &"this is the identity of the node itself"));
+    }
+    node.forget_sessions();
+    let removed = on_store(node, move |store| store.remove_access(&identity, &own, now)).await?;
+    let sessions = &node.peers.sessions;
+    let by_session = removed.sessions.iter().map(|id| sessions.end_session(id, Reason::Revoked));
+    let by_link = removed.links.iter().map(|id| sessions.end_link(id, Reason::Revoked));
+    let mut ended: usize = by_session.chain(by_link).sum();
+    // Also runs whose sessions expired while they ran, and those that the identity began meanwhile.
+    ended += sessions.end_identity(&identity, Reason::Revoked);
+    Ok(json!({
+        "identity": identity.to_string(),
+        "rights": removed.rights,
+        "sessions": removed.sessions.len(),
+        "capabilities": removed.links.len(),
+        "tickets": removed.tickets,
+        "ended": ended,
+        "configured": places(node, &identity, None),
+    }))
+}
+
+/// The places of the configuration that still give `identity` a right to `service`, or any.
+fn places(node: &Node, identity: &Identity, service: Option<&str>) -> Vec<String> {
+    let covers = |right: &ConfiguredRight| match (&right.services, service) {
+        (Some(services), Some(service)) => services.contains(service),
+        _ => true,
+    };
+    let rights = node.rights.policy.rights().into_iter();
+    let rights = rights.filter(|right| right.identity == *identity && covers(right));
+    rights.map(|right| right.place.unwrap_or_else(|| "--allow".to_owned())).collect()
+}

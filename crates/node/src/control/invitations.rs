@@ -1,0 +1,59 @@
+//! Lists and cancels invitations.
+
+use std::sync::Arc;
+
+use levada_capability::Invitation;
+use levada_client::control::Reply;
+use serde_json::{Value, json};
+
+use super::reply::{on_store, refused};
+use crate::node::Node;
+use crate::store::InvitationSummary;
+
+/// The minimum length of a prefix of an id, in digits.
+const MIN_ID: usize = 8;
+
+/// The invitations that can be redeemed.
+pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
+    Ok(json!({ "invitations": rows(node).await? }))
+}
+
+/// A row for each invitation that can be redeemed.
+pub(super) async fn rows(node: &Arc<Node>) -> Result<Vec<Value>, Reply> {
+    let now = node.now();
+    let found = on_store(node, move |store| store.invitations(now)).await?;
+    Ok(found.iter().map(row).collect())
+}
+
+fn row(invitation: &InvitationSummary) -> Value {
+    json!({
+        "id": Invitation::id(&invitation.hash),
+        "service": invitation.service,
+        "name": invitation.name,
+        "created": invitation.created.0,
+        "expires": invitation.expires.0,
+    })
+}
+
+/// Makes the invitation void whose id begins with `id`.
+pub(super) async fn cancel(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
+    if id.len() < MIN_ID {
+        return Err(refused(2, &format!("{id}: give at least {MIN_ID} digits of the id")));
+    }
+    let now = node.now();
+    let open = on_store(node, move |store| store.invitations(now)).await?;
+    let matches = |one: &&InvitationSummary| Invitation::id(&one.hash).starts_with(&id);
+    let found: Vec<&InvitationSummary> = open.iter().filter(matches).collect();
+    let [invitation] = found[..] else {
+        let text = match found.len() {
+            0 => format!("no open invitation has the id {id}: it was used, cancelled or expired"),
+            _ => format!("several invitations begin with {id}: give more digits"),
+        };
+        return Err(refused(if found.is_empty() { 1 } else { 2 }, &text));
+    };
+    let hash = invitation.hash;
+    if !on_store(node, move |store| store.cancel_invitation(&hash, now)).await? {
+        return Err(refused(1, &"the invitation was used a moment ago"));
+    }
+    Ok(row(invitation))
+}

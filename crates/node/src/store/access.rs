@@ -1,0 +1,234 @@
+//! Rights to request sessions: given, listed, used and removed.
+
+use std::collections::{BTreeSet, HashSet};
+
+use levada_capability::SessionId;
+use levada_core::{Identity, UnixTime};
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
+
+use super::session::{first_link_uses, summary};
+use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, row};
+
+/// The origin of a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RightSource {
+    /// A redeemed invitation.
+    Invitation,
+    /// The owner gave it to a known identity.
+    Owner,
+}
+
+impl RightSource {
+    /// One lower-case word, as in the database and in `--json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invitation => "invitation",
+            Self::Owner => "owner",
+        }
+    }
+}
+
+/// A right to give.
+#[derive(Clone, Copy, Debug)]
+pub struct NewRight<'a> {
+    /// The identity that receives it.
+    pub identity: Identity,
+    /// The service; `None` for every service.
+    pub service: Option<&'a str>,
+    /// The time from which it permits nothing.
+    pub expires: UnixTime,
+    /// The number of requests that it permits; `None` for any number.
+    pub uses: Option<u32>,
+}
+
+/// A right of an identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessRight {
+    /// The identity.
+    pub identity: Identity,
+    /// The service; `None` for every service.
+    pub service: Option<String>,
+    /// Its origin.
+    pub source: RightSource,
+    /// The time at which it was given.
+    pub added: UnixTime,
+    /// The time from which it permits nothing.
+    pub expires: UnixTime,
+    /// The requests that it still permits; `None` for any number.
+    pub uses: Option<u32>,
+}
+
+impl AccessRight {
+    /// Returns true if it permits something at `now`.
+    pub fn is_valid(&self, now: UnixTime) -> bool {
+        let has_expired = self.expires != UnixTime::NEVER && self.expires <= now;
+        !has_expired && self.uses != Some(0)
+    }
+}
+
+/// A capability by which an identity can start a session, or has started one that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessCapability {
+    /// The identity: it requested the session, its first link names it, or it has started it.
+    pub identity: Identity,
+    /// The session.
+    pub session: SessionSummary,
+    /// The starts that its first link still permits.
+    pub uses: u32,
+}
+
+impl Store {
+    /// Gives a right to a known identity. A right to the same service replaces an earlier one.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they are not on disk.
+    pub fn add_right(&self, new: &NewRight, now: UnixTime) -> Result<(), StoreError> {
+        self.write_rights([new.identity], |tx| {
+            add(tx, new, RightSource::Owner, now)?;
+            let text = new.identity.to_string();
+            let entry = NewAuditEntry {
+                service: new.service,
+                text: &text,
+                ..NewAuditEntry::new("allow", "done")
+            };
+            Ok(audit::add(tx, &entry, now)?)
+        })
+    }
+
+    /// All rights, in the order of the identities.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn access_rights(&self) -> Result<Vec<AccessRight>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT * FROM allowed ORDER BY identity, service")?
+                .query_map([], right)?
+                .collect()
+        })
+    }
+
+    /// The capabilities of sessions that have not ended, newest sessions first: of those that can be
+    /// started, and of those in `running`. Sessions that `own`, the node, requested for itself are
+    /// not among them. At most `limit` sessions.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn access_capabilities(
+        &self,
+        own: &Identity,
+        running: &HashSet<SessionId>,
+        now: UnixTime,
+        limit: usize,
+    ) -> Result<Vec<AccessCapability>, StoreError> {
+        self.database.read(|connection| {
+            let mut open = connection.prepare_cached(
+                "SELECT session.*, ifnull(used, 0) AS starts
+                 FROM session LEFT JOIN link_use ON link_use.link = link_id
+                 WHERE state IN ('requested', 'started') AND expires > ?1
+                   AND NOT (requester = ?2 AND holder = ?2)
+                 ORDER BY +created DESC, id",
+            )?;
+            let sessions = open.query_map((row::from_time(now), own.as_bytes()), |row| {
+                Ok((summary(row)?, first_link_uses(row)?))
+            })?;
+            let mut found = Vec::new();
+            for session in sessions {
+                let (session, uses) = session?;
+                let left = uses.saturating_sub(session.starts);
+                if found.len() < limit && (left > 0 || running.contains(&session.id)) {
+                    found.push((session, left));
+                }
+            }
+            with_holders(connection, found)
+        })
+    }
+
+    /// The last start of a session of `service` by `identity`; `None` if the log has none.
+    ///
+    /// # Errors
+    /// [`StoreError`] if it could not be read.
+    pub fn last_start(
+        &self,
+        identity: &Identity,
+        service: &str,
+    ) -> Result<Option<UnixTime>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT time FROM audit
+                     WHERE identity = ?1 AND operation = 'connect' AND service = ?2
+                     ORDER BY id DESC LIMIT 1",
+                )?
+                .query_row((identity.as_bytes(), service), |row| row::time(row, "time"))
+                .optional()
+        })
+    }
+}
+
+/// A capability of each session for its requester, its first holder, and the identities of other
+/// links by which it was started and that are not revoked.
+fn with_holders(
+    connection: &Connection,
+    sessions: Vec<(SessionSummary, u32)>,
+) -> rusqlite::Result<Vec<AccessCapability>> {
+    let mut links = connection.prepare_cached(
+        "SELECT DISTINCT identity FROM link_use
+         WHERE session = ?1 AND identity IS NOT NULL
+           AND link NOT IN (SELECT link FROM revocation)",
+    )?;
+    let mut all = Vec::new();
+    for (session, uses) in sessions {
+        let of_links =
+            links.query_map([session.id.as_bytes()], |row| row::identity(row, "identity"))?;
+        let mut identities: BTreeSet<Identity> = of_links.collect::<Result<_, _>>()?;
+        identities.extend([session.requester, session.holder]);
+        all.extend(identities.into_iter().map(|identity| AccessCapability {
+            identity,
+            session: session.clone(),
+            uses,
+        }));
+    }
+    Ok(all)
+}
+
+/// Gives a right. One of the owner replaces an earlier one to the same service; one of an
+/// invitation only a right that has ended, so that an open invitation widens no limited right.
+pub(super) fn add(
+    connection: &Connection,
+    new: &NewRight,
+    source: RightSource,
+    now: UnixTime,
+) -> rusqlite::Result<()> {
+    connection.execute(
+        "INSERT INTO allowed (identity, service, added, source, expires, uses)
+         VALUES (:identity, :service, :now, :source, :expires, :uses)
+         ON CONFLICT (identity, ifnull(service, '')) DO UPDATE
+         SET added = :now, source = :source, expires = :expires, uses = :uses
+         WHERE :source = 'owner' OR allowed.expires <= :now OR allowed.uses = 0",
+        named_params! {
+            ":identity": new.identity.as_bytes(),
+            ":service": new.service,
+            ":now": row::from_time(now),
+            ":source": source.as_str(),
+            ":expires": row::from_time(new.expires),
+            ":uses": new.uses,
+        },
+    )?;
+    Ok(())
+}
+
+fn right(row: &Row) -> rusqlite::Result<AccessRight> {
+    let source = match row.get::<_, String>("source")?.as_str() {
+        "owner" => RightSource::Owner,
+        _ => RightSource::Invitation,
+    };
+    Ok(AccessRight {
+        identity: row::identity(row, "identity")?,
+        service: row.get("service")?,
+        source,
+        added: row::time(row, "added")?,
+        expires: row::time(row, "expires")?,
+        uses: row.get("uses")?,
+    })
+}

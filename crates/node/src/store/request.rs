@@ -1,0 +1,96 @@
+//! Creates sessions, and uses the rights that permit them.
+
+use levada_core::UnixTime;
+use rusqlite::{Connection, OptionalExtension, Transaction, named_params};
+use thiserror::Error;
+
+use super::session::{Permission, create};
+use super::{Fault, NewSession, Store, StoreError, row};
+
+/// The reason why a session was not created.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// No right permits the request: it was removed, has expired, or is used up.
+    #[error("no right permits this request")]
+    NotPermitted,
+    /// The database failed; nothing has changed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Store {
+    /// Creates a session. Its grant may be sent after this has returned.
+    ///
+    /// # Errors
+    /// [`RequestError`] if no right permits it, it is not on disk, or the id is taken.
+    pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), RequestError> {
+        self.write_request(new, |tx| {
+            if !use_permission(tx, new, now)? {
+                return Err(Fault::Refused(RequestError::NotPermitted));
+            }
+            Ok(create(tx, new, now)?)
+        })
+    }
+
+    /// As `write`, for the request of a session; the rights in memory follow if it uses one.
+    pub(super) fn write_request<T, E: From<StoreError>>(
+        &self,
+        new: &NewSession,
+        work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
+    ) -> Result<T, E> {
+        match new.permission {
+            Permission::Given => self.write(work),
+            Permission::Right { .. } => self.write_rights([new.requester], work),
+        }
+    }
+}
+
+/// Uses the right for a request. Returns false if none permits it.
+pub(super) fn use_permission(
+    connection: &Connection,
+    new: &NewSession,
+    now: UnixTime,
+) -> rusqlite::Result<bool> {
+    match new.permission {
+        Permission::Given => Ok(true),
+        Permission::Right { by_name, starts } => use_right(connection, new, by_name, starts, now),
+    }
+}
+
+/// Uses a right for a session with this number of starts, in the transaction that creates it.
+/// Returns false if no right permits it: one that lasts as long as the session, and has as many
+/// uses left. A right with any number of uses is preferred, then the one that expires first.
+fn use_right(
+    connection: &Connection,
+    new: &NewSession,
+    by_name: bool,
+    starts: u32,
+    now: UnixTime,
+) -> rusqlite::Result<bool> {
+    let found: Option<(i64, Option<u32>)> = connection
+        .prepare_cached(
+            "SELECT rowid, uses FROM allowed
+             WHERE identity = :identity AND expires > :now AND expires >= :until
+               AND (uses IS NULL OR uses >= :starts)
+               AND (service = :service OR service IS NULL AND NOT :by_name)
+             ORDER BY uses IS NOT NULL, expires LIMIT 1",
+        )?
+        .query_row(
+            named_params! {
+                ":identity": new.requester.as_bytes(),
+                ":now": row::from_time(now),
+                ":until": row::from_time(new.expires),
+                ":starts": starts,
+                ":service": new.service,
+                ":by_name": by_name,
+            },
+            |row| Ok((row.get("rowid")?, row.get("uses")?)),
+        )
+        .optional()?;
+    let Some((id, uses)) = found else { return Ok(false) };
+    if uses.is_some() {
+        let sql = "UPDATE allowed SET uses = uses - ?2 WHERE rowid = ?1";
+        connection.execute(sql, (id, starts))?;
+    }
+    Ok(true)
+}
