@@ -1,5 +1,6 @@
 //! The verbs, a module for each, and what only that verb uses.
 
+mod access;
 mod approve;
 mod ask;
 mod backup;
@@ -79,6 +80,7 @@ pub enum Verb {
     Swarm(swarm::Arguments),
     Fast(fast::Arguments),
     Monitor(monitor::Arguments),
+    Access(access::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -127,6 +129,7 @@ impl Verb {
             Self::Swarm(arguments) => wait(swarm::run(arguments)),
             Self::Fast(arguments) => wait(fast::run(arguments)),
             Self::Monitor(arguments) => wait(monitor::run(arguments)),
+            Self::Access(arguments) => wait(access::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
             Self::Join(arguments) => wait(join::run(arguments)),
             Self::Status(arguments) => wait(status::run(arguments)),

@@ -7,6 +7,7 @@
 
 mod support;
 
+mod access;
 mod attach;
 mod backup;
 mod capability;

@@ -26,6 +26,8 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
         "status",
         "sessions",
         "sessions --log",
+        "access",
+        "invite ls",
         "doctor",
         &inspect,
     ] {
@@ -67,7 +69,7 @@ fn levada_alone_and_help_print_an_overview() {
 fn a_refusal_lists_what_is_open() {
     let home = Home::new();
     let _node = home.up("--name well --demo");
-    home.run("run well/exce").fails(1, "only clock, echo, exec");
+    home.run("run well/exce").fails(1, "open to this identity: clock, echo, exec");
     home.run("run well/exec -- rm x").fails(121, "is not allowed, only ");
     let guest = Home::new();
     let invitation = home.run("invite --service clock").ok();

@@ -70,6 +70,44 @@ pub enum Request {
         /// The identity, a prefix of it, or a name that is pinned here.
         identity: String,
     },
+    /// List the identities that may use services, and what gives them the right.
+    Access {
+        /// Only this identity, a prefix of it, or a name that is pinned here.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<String>,
+    },
+    /// Give an identity the right to request services.
+    Allow {
+        /// The identity, a prefix of it, or a name that is pinned here.
+        identity: String,
+        /// The services; none for every service.
+        services: Vec<String>,
+        /// Seconds until the right expires; `None` for never.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_secs: Option<u64>,
+        /// The number of starts that it permits; `None` for any number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uses: Option<u32>,
+    },
+    /// Remove a right of an identity to a service, or with `all` every right, and end what it runs
+    /// and revoke what it requested, holds and has passed on.
+    RemoveAccess {
+        /// The identity, a prefix of it, or a name that is pinned here.
+        identity: String,
+        /// The service; `None` for every service.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        service: Option<String>,
+        /// End and revoke everything.
+        #[serde(default)]
+        all: bool,
+    },
+    /// List the invitations that can be redeemed.
+    Invitations,
+    /// Make an invitation void.
+    CancelInvitation {
+        /// Its id, or a prefix of it.
+        id: String,
+    },
     /// Share files, and issue a ticket.
     Share(ShareRequest),
     /// List the shares with their tickets.

@@ -17,7 +17,7 @@ use      run       use a service of a node; forward: its ports, http: its web se
          ls        list the nodes of this network; query: the services of one
          share     give files to many; get: fetch them
 rights   request   a right as a text; grant: pass on less of it; connect: use it
-         revoke    take back a right, or all that an invitation gave
+         access    see who may do what, and change it; revoke: take a right back
 operate  status    show the node; sessions: who used it and when; stop: end it
          doctor    find what is wrong; backup, restore: keep the identity
 

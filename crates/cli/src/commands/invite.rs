@@ -1,9 +1,10 @@
 //! `levada invite`: creates an invitation to the node of this home.
 
+use super::access;
 use crate::failure::{Failure, Outcome};
 use crate::identity::nickname;
-use crate::output;
-use clap::Args;
+use crate::output::{self, Wide};
+use clap::{Args, Subcommand};
 use levada_client::control::{self, Request};
 use levada_core::{format_duration, parse_duration};
 use levada_home::Home;
@@ -23,8 +24,14 @@ const MAX_SHOWN: usize = 3;
   levada invite
   levada invite --service clock --expires 1h
   levada invite --name bob
-  levada invite --address box.example:5382")]
+  levada invite --address box.example:5382
+  levada invite ls
+  levada invite cancel 0011223344556677")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    existing: Option<Existing>,
+
     /// The service that it opens; every service of the node if not given
     #[arg(long, value_name = "S")]
     service: Option<String>,
@@ -33,7 +40,8 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", value_parser = nickname)]
     name: Option<String>,
 
-    /// For how long it is valid, such as 90s, 10m, 1h or 7d
+    /// For how long the line can be used, such as 90s, 10m, 1h or 7d. The right that it gives has no
+    /// end; `levada access allow` gives one with an end
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     expires: Duration,
 
@@ -47,8 +55,61 @@ pub struct Arguments {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Existing {
+    Ls(List),
+    Cancel(Cancel),
+}
+
+/// List the invitations that can be redeemed
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada invite ls --json")]
+struct List {
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make an invitation void
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  levada invite cancel 0011223344556677")]
+struct Cancel {
+    /// Its id, which `levada invite ls` shows; it may be shortened
+    #[arg(value_name = "ID")]
+    id: String,
+}
+
+async fn list(json: bool) -> Outcome {
+    let answer = control::call(&Home::open()?, &Request::Invitations).await?;
+    if json {
+        output::json(answer)?;
+        return Ok(0);
+    }
+    let rows = access::rows(&answer, "invitations", access::invitation);
+    if rows.is_empty() {
+        output::note("no invitation is open");
+        return Ok(0);
+    }
+    output::columns(access::INVITATIONS, &rows, Wide::default())?;
+    Ok(0)
+}
+
+async fn cancel(id: String) -> Outcome {
+    let answer = control::call(&Home::open()?, &Request::CancelInvitation { id }).await?;
+    let id = output::plain(answer["id"].as_str().unwrap_or_default());
+    output::note(format_args!("the invitation {id} is void"));
+    Ok(0)
+}
+
 pub async fn run(arguments: Arguments) -> Outcome {
-    let Arguments { service, name, expires, address, json } = arguments;
+    match arguments.existing {
+        Some(Existing::Ls(arguments)) => return list(arguments.json).await,
+        Some(Existing::Cancel(arguments)) => return cancel(arguments.id).await,
+        None => {}
+    }
+    let Arguments { service, name, expires, address, json, .. } = arguments;
     let named = name.clone();
     let request =
         Request::Invite { service, name, expires_secs: expires.as_secs(), addresses: address };

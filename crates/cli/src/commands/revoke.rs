@@ -14,13 +14,14 @@ use levada_home::Home;
 use levada_home::known::Known;
 use serde_json::Value;
 
-/// Revoke a capability and all capabilities derived from it; running sessions end within a second
+/// Revoke a capability or session, with all derived from it; or an invited identity's permission
 ///
-/// A holder may revoke its own capability, from any machine. The node of this home revokes the
+/// What runs by a revoked capability or session ends within a second. A holder may revoke its own
+/// capability, from any machine. The node of this home revokes the
 /// sessions and capabilities that `levada sessions` and its log show. For an identity, it withdraws
 /// the permission of an invitation: the identity can request no further sessions. Its running
 /// sessions go on, and capabilities that it holds or has passed on stay valid: they are listed,
-/// with the ids that end them. To end all, block it in config.toml. Ids and identities may be
+/// with the ids that end them. `levada access remove NAME --all` ends all of them. Ids and identities may be
 /// shortened as in these tables, if unambiguous.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -125,7 +126,7 @@ async fn disallow(home: &Home, identity: String, wide: Wide) -> Outcome {
 }
 
 /// Names what the identity can still use, and how to end it.
-fn note_remaining(identity: &str, remaining: &Value, wide: Wide) {
+pub fn note_remaining(identity: &str, remaining: &Value, wide: Wide) {
     let all = remaining.as_array().map(Vec::as_slice).unwrap_or_default();
     let block = format!("`block = [\"{identity}\"]` in config.toml and a reload (SIGHUP)");
     if all.is_empty() {
@@ -143,8 +144,8 @@ fn note_remaining(identity: &str, remaining: &Value, wide: Wide) {
         output::note(format_args!("… and {more} more; `levada sessions` lists them"));
     }
     output::note(format_args!(
-        "`levada revoke ID` ends one; {block} end all of them, and refuse capabilities that it has \
-         not used yet"
+        "`levada revoke ID` ends one; `levada access remove {identity} --all` ends all of them; \
+         {block} also refuse capabilities that it has not used yet"
     ));
 }
 
