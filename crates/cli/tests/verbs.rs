@@ -76,6 +76,10 @@ fn a_refusal_lists_what_is_open() {
     let code = invitation.trim_start_matches("levada join ").trim();
     guest.args(["join", code]).ok();
     guest.run("run well/exec -- date").fails(121, "only clock");
+    // Programs are shown to those who may request them.
+    let programs = "the program and its arguments: uname, date, cat";
+    assert!(home.run("query well/exec").ok().contains(programs));
+    assert!(!guest.run("query well/exec").ok().contains("uname"));
 }
 
 #[test]

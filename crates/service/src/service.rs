@@ -192,6 +192,12 @@ pub trait Service: Send + Sync {
         &[]
     }
 
+    /// The values of [`Params::ARGS`] that the definition names, such as programs, for those who may
+    /// request a session; empty if it names none.
+    fn named_values(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// Checks the parameters of a requested session. Later links may add pairs that are missing, so
     /// only the present ones are checked. The default is for services whose sessions need no pair:
     /// it is the check of [`Self::prepare`].

@@ -78,6 +78,10 @@ impl Service for Exec {
         ]
     }
 
+    fn named_values(&self) -> Vec<&str> {
+        self.0.programs()
+    }
+
     fn check(&self, params: &Params) -> Result<(), Refused> {
         self.0.check(params)
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use levada_capability::{Invitation, Operation as Right};
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Digest, Identity, MAX_NAME, Succession};
+use levada_core::{Digest, Identity, MAX_NAME, Params, Succession, listed};
 use levada_home::known::Known;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
-use crate::services;
+use crate::services::{self, Offered};
 use crate::store::{
     AppliedSuccession, EndError, RedeemError, Redeemed, SessionSummary, Store, SuccessionError,
 };
@@ -22,9 +22,12 @@ use super::refusal::{denied, failed, revoked, unknown_secret, unknown_service, u
 /// The maximum number of sessions in one answer. With names of 63 bytes it stays far below the
 /// maximum message length.
 const MAX_REQUESTED: u32 = 1000;
+/// The maximum number of values that the description of a service names.
+const MAX_VALUES: usize = 16;
 
 impl RequestContext {
-    /// Describes services. Descriptions are public; rights are checked when a service is requested.
+    /// Describes services. Descriptions are public, except for the values that a service names, such
+    /// as the programs of `exec`; rights are checked when a service is requested.
     pub(super) fn query(&self, query: &wire::Query) -> OperationResult {
         let all = query.service.is_empty();
         if !all {
@@ -34,14 +37,25 @@ impl RequestContext {
             .node
             .services
             .values()
-            .map(|offered| &offered.description)
-            .filter(|description| all || description.name == query.service)
-            .map(services::describe)
+            .filter(|offered| all || offered.description.name == query.service)
+            .map(|offered| self.describe(offered))
             .collect();
         if services.is_empty() && !all {
             return Err(unknown_service(&query.service, &self.node.open_to(&self.peer)));
         }
         Ok(Answer::Services(wire::Services { services }))
+    }
+
+    fn describe(&self, offered: &Offered) -> wire::Service {
+        let mut description = services::describe(&offered.description);
+        let values = offered.service.named_values();
+        if !values.is_empty() && self.node.may_request(&self.peer, &description.name) {
+            let parameters = description.parameters.iter_mut();
+            for parameter in parameters.filter(|parameter| parameter.key == Params::ARGS) {
+                parameter.meaning += &format!(": {}", listed(&values, MAX_VALUES));
+            }
+        }
+        description
     }
 
     /// Redeems an invitation.

@@ -181,12 +181,17 @@ impl Policy {
         Err(refused.unwrap_or_else(|| self.not_allowed(&name)))
     }
 
-    /// The refusal of a program, with those that are allowed.
-    fn not_allowed(&self, name: &str) -> Refused {
+    /// The programs that are allowed, in the order of the definition.
+    pub(super) fn programs(&self) -> Vec<&str> {
         let programs = self.commands.iter().map(|command| command.allowed.program.as_str());
         let mut programs: Vec<&str> = programs.collect();
         programs.dedup();
-        let allowed = listed(&programs, MAX_LISTED);
+        programs
+    }
+
+    /// The refusal of a program, with those that are allowed.
+    fn not_allowed(&self, name: &str) -> Refused {
+        let allowed = listed(&self.programs(), MAX_LISTED);
         Refused::NotAccepted(format!("the program {name:?} is not allowed, only {allowed}"))
     }
 
