@@ -2,7 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+
+use levada_core::Digest;
 use thiserror::Error;
+
+/// The id of the invitation or the ticket whose secret has this hash, in lists and in the audit
+/// log: its first 8 bytes in hexadecimal digits.
+pub(crate) fn id_of_secret(hash: &Digest) -> String {
+    hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// A text that is not an id.
 #[derive(Debug, Error, Clone, Copy, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use crate::error::InvitationError;
+use crate::id::id_of_secret;
 use crate::reader::{MAX_ADDRESSES, MAX_NAME, Reader, append_addresses, are_addresses};
 
 const PREFIX: &str = "lvinv1";
@@ -60,10 +61,9 @@ impl Invitation {
         sha256(&[label::INVITATION.as_bytes(), &[0], secret])
     }
 
-    /// The id of an invitation for lists: the first 8 bytes of the hash of its secret, in
-    /// hexadecimal digits.
+    /// The id of the invitation with this hash, in lists and in the audit log.
     pub fn id(hash: &Digest) -> String {
-        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        id_of_secret(hash)
     }
 
     /// The inviting node. A client connects to this key only.

@@ -8,6 +8,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use crate::error::TicketError;
+use crate::id::id_of_secret;
 use crate::reader::{MAX_ADDRESSES, MAX_NAME, Reader, append_addresses, are_addresses};
 
 /// The name and the type of the service that a ticket's capability is for.
@@ -89,10 +90,9 @@ impl Ticket {
         sha256(&[label::TICKET.as_bytes(), &[0], secret])
     }
 
-    /// The id of the ticket with this hash, in lists and in the audit log: the first 8 bytes in
-    /// hexadecimal.
+    /// The id of the ticket with this hash, in lists and in the audit log.
     pub fn id(hash: &Digest) -> String {
-        hash[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        id_of_secret(hash)
     }
 
     /// The node of the coordinator. A client connects to this key only.
