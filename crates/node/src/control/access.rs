@@ -11,7 +11,7 @@ use levada_core::{Identity, UnixTime};
 use serde_json::{Value, json};
 
 use super::list::names;
-use super::reply::{on_store, refused};
+use super::reply::{check_service, on_store, refused};
 use super::{identities, invitations, share};
 use crate::live::Run;
 use crate::node::Node;
@@ -237,16 +237,6 @@ pub(super) async fn allow(
     Ok(json!({ "identity": identity.to_string(), "services": given, "until": expires.0 }))
 }
 
-/// Refuses a service that the node does not have.
-fn check_service(node: &Node, name: &str) -> Result<(), Reply> {
-    if node.services.contains_key(name) {
-        return Ok(());
-    }
-    let offered: Vec<_> = node.services.keys().cloned().collect();
-    let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
-    Err(refused(1, &text))
-}
-
 /// Removes the rights of an identity to a service, or to all.
 pub(super) async fn remove(
     node: &Arc<Node>,
@@ -287,7 +277,7 @@ pub(super) async fn remove_all(node: &Arc<Node>, text: String) -> Result<Value, 
     let by_session = removed.sessions.iter().map(|id| sessions.end_session(id, Reason::Revoked));
     let by_link = removed.links.iter().map(|id| sessions.end_link(id, Reason::Revoked));
     let mut ended: usize = by_session.chain(by_link).sum();
-    // Also runs whose sessions expired while they ran, and those that the identity began meanwhile.
+    // Also runs whose sessions expired while they ran, and runs that it has begun since.
     ended += sessions.end_identity(&identity, Reason::Revoked);
     Ok(json!({
         "identity": identity.to_string(),

@@ -6,12 +6,9 @@ use levada_capability::Invitation;
 use levada_client::control::Reply;
 use serde_json::{Value, json};
 
-use super::reply::{on_store, refused};
+use super::reply::{check_prefix, on_store, refused};
 use crate::node::Node;
 use crate::store::InvitationSummary;
-
-/// The minimum length of a prefix of an id, in digits.
-const MIN_ID: usize = 8;
 
 /// The invitations that can be redeemed.
 pub(super) async fn list(node: &Arc<Node>) -> Result<Value, Reply> {
@@ -37,9 +34,7 @@ fn row(invitation: &InvitationSummary) -> Value {
 
 /// Makes the invitation void whose id begins with `id`.
 pub(super) async fn cancel(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
-    if id.len() < MIN_ID {
-        return Err(refused(2, &format!("{id}: give at least {MIN_ID} digits of the id")));
-    }
+    check_prefix(&id)?;
     let now = node.now();
     let open = on_store(node, move |store| store.invitations(now)).await?;
     let matches = |one: &&InvitationSummary| Invitation::id(&one.hash).starts_with(&id);

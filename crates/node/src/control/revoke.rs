@@ -9,18 +9,13 @@ use serde_json::{Value, json};
 
 use super::identities::resolve;
 use super::remaining::remaining;
-use super::reply::{on_store, refused};
+use super::reply::{check_prefix, on_store, refused};
 use crate::node::Node;
 use crate::store::{EndError, Revocable};
 
-/// The minimum length of a prefix of an id, in digits.
-const MIN_ID: usize = 8;
-
 /// Revokes the session or the link of a capability whose id begins with `id`.
 pub(super) async fn revoke(node: &Arc<Node>, id: String) -> Result<Value, Reply> {
-    if id.len() < MIN_ID {
-        return Err(refused(2, &format!("{id}: give at least {MIN_ID} digits of the id")));
-    }
+    check_prefix(&id)?;
     let prefix = id.clone();
     let found = node.with_store(move |store| store.revocable_with_prefix(&prefix)).await;
     let found = single(found.map_err(|error| refused(120, &error))?, &id)?;

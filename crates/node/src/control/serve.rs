@@ -25,7 +25,7 @@ use crate::store::{DiskState, StoreError};
 use levada_home::Home;
 use levada_home::address::{self, advertised};
 
-use super::reply::{on_store, refused, send};
+use super::reply::{check_service, on_store, refused, send};
 use super::{access, identities, invitations, list, revoke, share};
 
 /// The maximum length of a request, in bytes.
@@ -234,11 +234,7 @@ async fn invite(
     expires_secs: u64,
     addresses: &[String],
 ) -> Result<Value, Reply> {
-    if let Some(name) = service.as_ref().filter(|name| !node.services.contains_key(*name)) {
-        let offered: Vec<_> = node.services.keys().cloned().collect();
-        let text = format!("this node offers no service `{name}`, only {}", offered.join(", "));
-        return Err(Reply::Error { exit_code: 1, text });
-    }
+    service.iter().try_for_each(|name| check_service(node, name))?;
     for address in addresses {
         advertised(address).map_err(|error| refused(2, &format!("{address}: {error}")))?;
     }
