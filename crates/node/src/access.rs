@@ -56,15 +56,16 @@ impl Node {
 
     /// Returns true if `identity` may request `service`.
     pub(crate) fn may_request(&self, identity: &Identity, service: &str) -> bool {
-        self.permission(identity, service).is_some()
+        self.permission(identity, service, 1).is_some()
     }
 
-    /// The permission of `identity` to request `service`, and the time at which it ends; `None` if
-    /// it has none.
+    /// The permission of `identity` to request a session of `service` with this number of starts,
+    /// and the time at which it ends; `None` if it has none.
     pub(crate) fn permission(
         &self,
         identity: &Identity,
         service: &str,
+        starts: u32,
     ) -> Option<(Permission, UnixTime)> {
         let by_name = self.must_be_named(service);
         let policy = &self.rights.policy;
@@ -73,7 +74,7 @@ impl Node {
         }
         let store = &self.rights.store;
         let until = store.permitted_until(identity, service, by_name, self.now())?;
-        Some((Permission::Right { by_name, starts: 1 }, until))
+        Some((Permission::Right { by_name, starts }, until))
     }
 
     /// The names of the services that `identity` may request.

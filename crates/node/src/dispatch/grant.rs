@@ -105,7 +105,7 @@ impl RequestContext {
     ) -> Result<(Grant, T), Refusal> {
         let name = one_line(&request.service, MAX_NAME);
         let _ = self.subject.service.set(name.clone());
-        let permission = self.node.permission(&self.peer, &request.service);
+        let permission = self.node.permission(&self.peer, &request.service, starts(&request));
         let permission =
             permission.ok_or_else(|| not_open(&name, &self.node.open_to(&self.peer)))?;
         let offered = self.node.services.get(&request.service);
@@ -128,14 +128,14 @@ impl RequestContext {
             identity: holder(&request, self.peer)?,
             rights: Rights::ALL,
             expires: self.expiry(&request, self.node.now())?.min(until),
-            uses: request.uses.max(1),
+            uses: starts(&request),
             max_run: (request.max_run > 0).then_some(request.max_run),
             params,
         };
         let about = about(offered, &body.params);
         let issuer = (self.node.identity(), self.node.now());
         let grant = Grant::mint(issuer, &request.service, framing, self.peer, body)?;
-        Ok(Grant { about, permission: permission.with_starts(grant.body.uses), ..grant })
+        Ok(Grant { about, permission, ..grant })
     }
 
     fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
@@ -271,6 +271,11 @@ fn params(request: &wire::Request, framing: Framing) -> Result<Params, Refusal> 
         return Err(refuse(levada_core::ParamsError::TooLong));
     }
     Ok(params)
+}
+
+/// The starts that the requested session permits.
+fn starts(request: &wire::Request) -> u32 {
+    request.uses.max(1)
 }
 
 fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refusal> {

@@ -7,7 +7,7 @@ use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::session::{first_link_uses, summary};
-use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, row};
+use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, rights, row};
 
 /// The origin of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct NewRight<'a> {
     pub service: Option<&'a str>,
     /// The time from which it permits nothing.
     pub expires: UnixTime,
-    /// The number of requests that it permits; `None` for any number.
+    /// The number of starts that it permits; `None` for any number.
     pub uses: Option<u32>,
 }
 
@@ -54,15 +54,14 @@ pub struct AccessRight {
     pub added: UnixTime,
     /// The time from which it permits nothing.
     pub expires: UnixTime,
-    /// The requests that it still permits; `None` for any number.
+    /// The starts that it still permits; `None` for any number.
     pub uses: Option<u32>,
 }
 
 impl AccessRight {
     /// Returns true if it permits something at `now`.
     pub fn is_valid(&self, now: UnixTime) -> bool {
-        let has_expired = self.expires != UnixTime::NEVER && self.expires <= now;
-        !has_expired && self.uses != Some(0)
+        rights::is_valid(self.expires, self.uses, now)
     }
 }
 

@@ -74,7 +74,7 @@ impl Store {
 fn remaining(row: &Row, now: UnixTime) -> rusqlite::Result<Remaining> {
     let session = summary(row)?;
     let uses = first_link_uses(row)?;
-    let has_expired = session.expires != UnixTime::NEVER && session.expires <= now;
+    let has_expired = row::has_expired(session.expires, now);
     let can_start = !session.state.has_ended() && !has_expired && session.starts < uses;
     let link = row.get::<_, Option<_>>("by_link")?.map(LinkId::from_bytes);
     Ok(Remaining { session, can_start, link })

@@ -38,7 +38,7 @@ struct Allowed {
     /// The service; `None` for every service.
     service: Option<String>,
     expires: UnixTime,
-    /// The requests that it still permits; `None` for any number.
+    /// The starts that it still permits; `None` for any number.
     uses: Option<u32>,
 }
 
@@ -52,14 +52,18 @@ impl Allowed {
     }
 
     fn is_valid(&self, now: UnixTime) -> bool {
-        let has_expired = self.expires != UnixTime::NEVER && self.expires <= now;
-        !has_expired && self.uses != Some(0)
+        is_valid(self.expires, self.uses, now)
     }
 
     /// Returns true if it is for `service`. With `by_name`, a right to every service is not.
     fn covers(&self, service: &str, by_name: bool) -> bool {
         self.service.as_ref().map_or(!by_name, |allowed| allowed == service)
     }
+}
+
+/// Returns true if a right with this end and these uses permits something at `now`.
+pub(super) fn is_valid(expires: UnixTime, uses: Option<u32>, now: UnixTime) -> bool {
+    !row::has_expired(expires, now) && uses != Some(0)
 }
 
 impl Rights {

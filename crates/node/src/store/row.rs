@@ -8,6 +8,11 @@ pub(crate) use levada_home::known::row::{from_time, identity, time, to_time};
 use rusqlite::Row;
 use rusqlite::types::Type;
 
+/// Returns true if `expires` has passed. A row stores "never" as the largest integer of SQLite.
+pub(crate) fn has_expired(expires: UnixTime, now: UnixTime) -> bool {
+    expires != UnixTime::NEVER && expires <= now
+}
+
 pub(crate) fn optional_time(row: &Row, column: &str) -> rusqlite::Result<Option<UnixTime>> {
     Ok(row.get::<_, Option<i64>>(column)?.map(to_time))
 }

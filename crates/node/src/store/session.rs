@@ -43,24 +43,13 @@ pub struct NewSession<'a> {
 pub enum Permission {
     /// The node, its configuration or a ticket gives it.
     Given,
-    /// A right in the store gives it, and is used once by the request.
+    /// A right in the store gives it, and is used by the request.
     Right {
         /// A right to every service does not include this one.
         by_name: bool,
         /// The starts that the session permits, which count as uses of the right.
         starts: u32,
     },
-}
-
-impl Permission {
-    /// The permission for a session that permits this number of starts.
-    #[must_use]
-    pub fn with_starts(self, starts: u32) -> Self {
-        match self {
-            Self::Given => Self::Given,
-            Self::Right { by_name, .. } => Self::Right { by_name, starts },
-        }
-    }
 }
 
 /// The state of a session.

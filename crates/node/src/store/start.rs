@@ -146,9 +146,7 @@ impl Store {
             SessionState::Revoked => return refused(StartError::Revoked(found.link_id)),
             SessionState::Expired => return refused(StartError::Expired),
         }
-        // A row stores "never" as the largest integer of SQLite.
-        let expires = found.expires.min(start.expires);
-        if expires != UnixTime::NEVER && expires <= now {
+        if row::has_expired(found.expires.min(start.expires), now) {
             return refused(StartError::Expired);
         }
         if found.requester != start.requester {
