@@ -27,7 +27,7 @@ pub fn resize_tmpfs(folder: &Path, size: &str) {
     assert!(mount.status().unwrap().success());
 }
 
-/// Whether this process may make namespaces for networks and mounts.
+/// Returns true if this process may make namespaces for networks and mounts.
 pub fn can_isolate() -> bool {
     let mut command = Command::new("unshare");
     let made = command.args(["--net", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).output();

@@ -10,8 +10,8 @@ use crate::args::Arguments;
 use crate::{failure, output};
 
 /// Prints help to standard output, or a usage error with code 2, escaped: a wrong argument may
-/// contain pasted text. A hint of this program replaces those of the parser, which know the spelling
-/// only.
+/// contain pasted text. A hint of this program replaces the hints of the parser, which know the
+/// spelling only.
 pub fn usage(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         error.exit();

@@ -114,7 +114,7 @@ fn fish_completes_names() {
     }
 }
 
-/// Whether a shell is there; `scripts/test --all` installs all.
+/// Returns true if a shell is installed; `scripts/test --all` installs all.
 fn is_installed(shell: &str) -> bool {
     let found = Command::new(shell).arg("--version").output().is_ok();
     assert!(found || !in_full(), "{shell} is missing");

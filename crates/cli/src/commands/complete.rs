@@ -16,7 +16,7 @@ use crate::output;
 use candidate::Candidate;
 use line::{Position, position};
 
-/// How long a shell waits for an answer, at most.
+/// The maximum time that a shell waits for an answer.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Print what can stand at the end of a command line, one in a line, with a description after a tab

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// Revoke a capability or session, with all derived from it; or an invited identity's permission
 ///
-/// What runs by a revoked capability or session ends within a second. A holder may revoke its own
+/// Sessions that run by what is revoked end within a second. A holder may revoke its own
 /// capability, from any machine. The node of this home revokes the
 /// sessions and capabilities that `levada sessions` and its log show. For an identity, it withdraws
 /// the permission of an invitation: the identity can request no further sessions. Its running

@@ -121,7 +121,7 @@ impl Cell {
         }
     }
 
-    /// Whether it may be cut.
+    /// Returns true if it may be cut.
     pub(super) fn is_cuttable(&self) -> bool {
         matches!(self, Self::Text(_))
     }

@@ -61,7 +61,7 @@ fn form(screen: Screen, wide: Wide) -> Form {
     }
 }
 
-/// The keys that an abbreviation must differ from: those that are shown, and those of this home.
+/// The keys that an abbreviation must differ from: all that are shown, and all of this home.
 fn keys<'a>(cells: impl Iterator<Item = &'a Cell>, screen: Screen, wide: Wide) -> BTreeSet<String> {
     if screen.columns.is_none() || wide.wide {
         return BTreeSet::new();

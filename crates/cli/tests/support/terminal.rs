@@ -5,7 +5,7 @@ use std::io::Read;
 use super::{Home, Ran, Watchdog, exit_code};
 
 /// Runs `levada` on a terminal with this number of columns, until it ends: `stdout` has all that
-/// the terminal shows, with lines that end as those of a file.
+/// the terminal shows, with the line ends of a file.
 pub fn on_terminal(home: &Home, columns: u16, environment: &[(&str, &str)], line: &str) -> Ran {
     let (mut terminal, inside) = pty_process::blocking::open().unwrap();
     terminal.resize(pty_process::Size::new(24, columns)).unwrap();

@@ -64,7 +64,7 @@ const RECORD: &[Record] = &[
     record("capability", 19, 121),
     record("catalogue", 29, 121),
     record("channel", 46, 134),
-    record("cli", 36, 79),
+    record("cli", 34, 75),
     record("client", 44, 80),
     record("config", 27, 126),
     record("contexts", 55, 156),

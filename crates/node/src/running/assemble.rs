@@ -38,7 +38,7 @@ pub struct Announcement {
     pub name: String,
     /// Its identity.
     pub identity: Identity,
-    /// Its addresses: the advertised ones, then those of this machine.
+    /// Its addresses: the advertised ones, then the addresses of this machine.
     pub addresses: Vec<String>,
     /// Its HTTP port.
     pub http: Option<SocketAddr>,

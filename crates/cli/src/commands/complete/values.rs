@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::candidate::Candidate;
 use crate::seen::Seen;
 
-/// How long the node of this home may take to answer.
+/// The maximum time for an answer of the node of this home.
 const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 /// The sessions that are listed: the newest.
 const MAX_SESSIONS: u32 = 100;

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::target::{NAME, Target};
 use crate::failure::Failure;
 
-/// A systemd: that of this user, or that of the machine.
+/// A systemd: the one of this user, or the one of the machine.
 pub struct Manager {
     is_system: bool,
 }

@@ -48,7 +48,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Failure`] 120 if this user is not root, or the program is in a folder that the unit hides;
-    /// 2 if `LEVADA_HOME` names another home than that of the machine's node.
+    /// 2 if `LEVADA_HOME` does not name the home of the machine's node.
     pub fn of_machine() -> Result<Self, Failure> {
         if !rustix::process::geteuid().is_root() {
             return Err(Failure::local("a unit of the machine needs root: use sudo"));
