@@ -6,6 +6,7 @@ mod clocks;
 mod conformance;
 mod engine;
 mod full_disk;
+mod interrupted;
 mod kills;
 mod leader;
 mod load;

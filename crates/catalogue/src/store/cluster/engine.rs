@@ -42,6 +42,8 @@ pub struct Engine {
     log_name: String,
     parts_name: String,
     replicas: usize,
+    /// How long one part of a package is tried for.
+    pub part_timeout: Duration,
 }
 
 /// Why a record was not written.
@@ -83,6 +85,7 @@ impl Engine {
             log_name: format!("LEVADA_{name}_LOG"),
             parts_name: format!("LEVADA_{name}_PARTS"),
             replicas: options.replicas,
+            part_timeout: 2 * options.write_timeout,
         })
     }
 
@@ -182,7 +185,8 @@ impl Engine {
 
     /// Stores a part of a package. It may be stored again.
     pub async fn add_part(&self, subject: String, bytes: Bytes) -> Result<(), WriteError> {
-        self.parts_connection.check().await.map_err(WriteError::Failed)?;
+        // The connection may have been lost between two parts.
+        self.parts_connection.check().await.map_err(|_| WriteError::Retry)?;
         let request = Request::new().payload(bytes).timeout(Some(REQUEST_TIMEOUT));
         send(&self.parts_connection.client, subject, request).await.map(drop)
     }

@@ -68,12 +68,10 @@ impl Cluster {
         };
         runtime.spawn(follower.run());
         let fetches = Default::default();
-        let write_timeout = options.write_timeout;
         let snapshots = Snapshots {
             local: Arc::clone(&local),
             engine: Arc::clone(&engine),
             position: position.clone(),
-            write_timeout,
             growth: options.snapshot_growth,
         };
         runtime.spawn(snapshots.run());
@@ -86,7 +84,7 @@ impl Cluster {
             cache,
             fetches,
             begun_with,
-            write_timeout,
+            write_timeout: options.write_timeout,
             runtime,
         };
         if is_new || !applied.filled {

@@ -52,7 +52,7 @@ impl Cluster {
         let upload = random_id()?;
         let stored = Stored { digest, length, upload, claim: false };
         self.attempt()?;
-        self.engine.add_parts(&stored, content, self.write_timeout).await?;
+        self.engine.add_parts(&stored, content).await?;
         let record = Record::Stored(stored);
         let subject = self.engine.subjects.package(&digest);
         let mut attempt = Attempt::begin(self.write_timeout);

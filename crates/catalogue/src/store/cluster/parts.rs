@@ -1,15 +1,15 @@
 //! The parts of packages and snapshots in the engine.
 
 use std::io::Read;
-use std::time::Duration;
 
-use async_nats::jetstream::stream::Stream;
+use async_nats::jetstream::stream::{RawMessageError, RawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryFutureExt, TryStreamExt, stream};
 use levada_core::Digest;
+use tokio::time::{Instant, sleep};
 
 use super::connect::unavailable;
-use super::engine::Engine;
+use super::engine::{Engine, RETRY_DELAY};
 use super::publish::Attempt;
 use crate::store::embedded::replica::{Stored, UploadId};
 use crate::store::{Blob, StoreError};
@@ -20,17 +20,14 @@ const PART: usize = 512 * 1024;
 const IN_FLIGHT: usize = 8;
 
 impl Engine {
-    /// Stores the parts of `content`, each within twice the `limit` of a record.
-    pub async fn add_parts(
-        &self,
-        stored: &Stored,
-        content: Blob,
-        limit: Duration,
-    ) -> Result<(), StoreError> {
+    /// Stores the parts of `content`, also if the connection is lost and made again meanwhile.
+    pub async fn add_parts(&self, stored: &Stored, content: Blob) -> Result<(), StoreError> {
+        // Without an engine, the reason is known at once.
+        self.parts().await?;
         let add = |part: Result<(u64, Bytes), StoreError>| async move {
             let (number, bytes) = part?;
             let subject = self.subjects.part(&stored.digest, &stored.upload, number);
-            let mut attempt = Attempt::begin(2 * limit);
+            let mut attempt = Attempt::begin(self.part_timeout);
             loop {
                 let added = self.add_part(subject.clone(), bytes.clone()).map_ok(|()| 0);
                 if attempt.next(added).await?.is_some() {
@@ -42,7 +39,8 @@ impl Engine {
         parts.map(add).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
-    /// Fetches the parts in their order, and gives each to `write`.
+    /// Fetches the parts in their order, and gives each to `write`; also if the connection is lost
+    /// and made again meanwhile.
     pub async fn fetch_parts(
         &self,
         stored: &Stored,
@@ -65,12 +63,20 @@ impl Engine {
         number: u64,
     ) -> Result<Bytes, StoreError> {
         let subject = self.subjects.part(&stored.digest, &stored.upload, number);
-        // The server that answers may not have it yet; the leader has.
-        if let Ok(part) = engine.direct_get_last_for_subject(subject.as_str()).await {
-            return Ok(part.payload);
+        let until = Instant::now() + self.part_timeout;
+        loop {
+            // The server that answers may not have it yet; the leader has.
+            if let Ok(part) = engine.direct_get_last_for_subject(subject.as_str()).await {
+                return Ok(part.payload);
+            }
+            match engine.get_last_raw_message_by_subject(&subject).await {
+                Ok(part) => return Ok(part.payload),
+                Err(error) if is_final(&error) || Instant::now() >= until => {
+                    return Err(unavailable(&error));
+                }
+                Err(_) => sleep(RETRY_DELAY).await,
+            }
         }
-        let part = engine.get_last_raw_message_by_subject(&subject).await;
-        Ok(part.map_err(|error| unavailable(&error))?.payload)
     }
 
     /// Deletes the parts of an upload that nothing names. What fails is left to the garbage
@@ -83,6 +89,11 @@ impl Engine {
             tracing::debug!(%error, "parts of a package are left");
         }
     }
+}
+
+/// Returns true if the part was deleted.
+fn is_final(error: &RawMessageError) -> bool {
+    error.kind() == RawMessageErrorKind::NoMessageFound
 }
 
 /// The parts of a blob, with their numbers.

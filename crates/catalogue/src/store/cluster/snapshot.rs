@@ -42,7 +42,6 @@ pub struct Snapshots {
     pub local: Arc<Inner>,
     pub engine: Arc<Engine>,
     pub position: watch::Receiver<Position>,
-    pub write_timeout: Duration,
     /// How many records more there are at least.
     pub growth: u64,
 }
@@ -105,7 +104,7 @@ impl Snapshots {
         before: u64,
     ) -> Result<(), StoreError> {
         let stored = &snapshot.stored;
-        let named = match self.engine.add_parts(stored, content, self.write_timeout).await {
+        let named = match self.engine.add_parts(stored, content).await {
             Ok(()) => self.engine.name_snapshot(snapshot, before).await,
             Err(error) => Err(WriteError::Failed(error)),
         };
