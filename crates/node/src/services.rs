@@ -222,14 +222,14 @@ pub(crate) fn describe(description: &Description) -> wire::Service {
         r#type: description.kind.clone(),
         version: description.version.clone(),
         location: description.location.clone(),
-        parameters: description
-            .parameters
-            .iter()
-            .map(|(key, meaning)| wire::Parameter { key: key.clone(), meaning: meaning.clone() })
-            .collect(),
+        parameters: description.parameters.iter().map(parameter).collect(),
         framings: description.framings.iter().map(ToString::to_string).collect(),
         middleboxes: description.middleboxes.iter().map(describe_middlebox).collect(),
     }
+}
+
+fn parameter((key, meaning): &(String, String)) -> wire::Parameter {
+    wire::Parameter { key: key.clone(), meaning: meaning.clone(), values: Vec::new() }
 }
 
 fn describe_middlebox(middlebox: &AllowedMiddlebox) -> wire::Middlebox {

@@ -192,9 +192,9 @@ pub trait Service: Send + Sync {
         &[]
     }
 
-    /// The values of [`Params::ARGS`] that the definition names, such as programs, for those who may
-    /// request a session; empty if it names none.
-    fn named_values(&self) -> Vec<&str> {
+    /// The values of [`Params::ARGS`] that the definition names, such as programs or addresses, for
+    /// those who may request a session; empty if it names none.
+    fn named_values(&self) -> Vec<String> {
         Vec::new()
     }
 

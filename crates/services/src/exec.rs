@@ -78,8 +78,8 @@ impl Service for Exec {
         ]
     }
 
-    fn named_values(&self) -> Vec<&str> {
-        self.0.programs()
+    fn named_values(&self) -> Vec<String> {
+        self.0.programs().into_iter().map(str::to_owned).collect()
     }
 
     fn check(&self, params: &Params) -> Result<(), Refused> {

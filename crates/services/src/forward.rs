@@ -84,6 +84,10 @@ impl Service for Forward {
         )]
     }
 
+    fn named_values(&self) -> Vec<String> {
+        self.policy.addresses()
+    }
+
     fn check(&self, params: &Params) -> Result<(), Refused> {
         self.policy.check(params)
     }

@@ -8,8 +8,8 @@ use crate::seen::note_services;
 use clap::Args;
 use levada_capability::Invitation;
 use levada_client::{Client, ClientError, Joined, Target};
-use levada_core::shell_word;
 use levada_core::wire::Service;
+use levada_core::{Params, shell_word};
 use levada_home::{Home, address};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -133,18 +133,51 @@ fn name_note(joined: &Joined, is_chosen: bool) -> Option<String> {
     })
 }
 
-/// A command that works without arguments with one of the services; else the query that shows their
-/// parameters.
+/// The types with a command that can be tried as it stands, the most useful first.
+const TRIED: [&str; 9] =
+    ["forward", "http", "exec", "shell", "display", "input", "catalogue", "clock", "echo"];
+
+/// A command that uses one of the services; else the query that shows their parameters.
 fn hint(node: &str, services: &[&Service]) -> String {
-    let label = |one: &Service| shell_word(&format!("{node}/{}", one.name)).into_owned();
-    let of_type = |kind: &str| services.iter().find(|one| one.r#type == kind).map(|one| label(one));
-    let hint = of_type("clock")
-        .map(|service| format!("levada run {service}"))
-        .or_else(|| Some(format!("echo hello | levada run {}", of_type("echo")?)))
-        .or_else(|| Some(format!("levada catalogue ls --at {}", of_type("catalogue")?)))
-        .or_else(|| Some(format!("levada query {}", label(services.first()?))));
+    let of_type = |kind: &'static str| services.iter().filter(move |one| one.r#type == kind);
+    let hint = TRIED.into_iter().flat_map(of_type).find_map(|one| command(node, one));
     // A service's name comes from another machine, and may contain control characters.
-    plain(&hint.unwrap_or_else(|| format!("levada query {}", shell_word(node))))
+    plain(&hint.unwrap_or_else(|| match services.first() {
+        Some(one) => format!("levada query {}", label(node, one)),
+        None => format!("levada query {}", shell_word(node)),
+    }))
+}
+
+fn label(node: &str, service: &Service) -> String {
+    shell_word(&format!("{node}/{}", service.name)).into_owned()
+}
+
+/// A command that uses a service; `None` if it needs what its description does not say.
+fn command(node: &str, service: &Service) -> Option<String> {
+    let label = label(node, service);
+    let args = service.parameters.iter().find(|one| one.key == Params::ARGS);
+    let mut values = args.into_iter().flat_map(|one| &one.values);
+    Some(match service.r#type.as_str() {
+        "forward" => {
+            let address = shell_word(values.find(|text| is_address(text))?);
+            format!("levada forward {label} --listen 8080 -- {address}")
+        }
+        "exec" => format!("levada run {label} -- {}", shell_word(values.next()?)),
+        "http" => format!("levada http {label}"),
+        "clock" | "shell" => format!("levada run {label}"),
+        "echo" => format!("echo hello | levada run {label}"),
+        "catalogue" => format!("levada catalogue ls --at {label}"),
+        "display" => format!("levada show {label} -- xterm"),
+        "input" => format!("levada input {label}"),
+        _ => return None,
+    })
+}
+
+/// Returns true for one TCP address, not a pattern of several.
+fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_one = !host.contains(['*', '/']) && (host.starts_with('[') || !host.contains(':'));
+    is_one && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 /// The code in the arguments, which may be the whole `levada join …` line, quoted or not.
@@ -154,6 +187,8 @@ fn find(typed: &[String]) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use levada_core::wire::Parameter;
+
     use super::*;
 
     #[test]
@@ -163,12 +198,23 @@ mod tests {
             r#type: kind.into(),
             ..Service::default()
         };
-        let [web, own, time] =
-            [service("web", "forward"), service("clock", "exec"), service("time", "clock")];
+        let with = |name: &str, kind: &str, values: &[&str]| {
+            let values = values.iter().map(|&value| value.to_owned()).collect();
+            let args = Parameter { key: Params::ARGS.into(), values, ..Parameter::default() };
+            Service { parameters: vec![args], ..service(name, kind) }
+        };
+        let time = service("time", "clock");
         let talk = service("talk", "echo");
-        assert_eq!(hint("well", &[&web, &own, &talk, &time]), "levada run well/time");
-        assert_eq!(hint("well", &[&web, &talk]), "echo hello | levada run well/talk");
-        assert_eq!(hint("well", &[&web, &own]), "levada query well/web");
+        assert_eq!(hint("well", &[&talk, &time]), "levada run well/time");
+        assert_eq!(hint("well", &[&talk]), "echo hello | levada run well/talk");
+        let own = with("own", "exec", &["my tool", "df"]);
+        assert_eq!(hint("well", &[&time, &own]), "levada run well/own -- 'my tool'");
+        let all = ["listen:0.0.0.0:1", "*.example:443", "[::1]:*", "udp:10.0.0.1:53", "[::1]:80"];
+        let web = with("web", "forward", &all);
+        let shown = "levada forward well/web --listen 8080 -- [::1]:80";
+        assert_eq!(hint("well", &[&own, &web]).replace('\'', ""), shown);
+        let none = with("web", "forward", &all[..4]);
+        assert_eq!(hint("well", &[&none]), "levada query well/web");
         assert_eq!(hint("well", &[]), "levada query well");
         let odd = service("a b\u{1b}", "clock");
         assert_eq!(hint("well", &[&odd]), r"levada run 'well/a b\u{1b}'");

@@ -8,10 +8,13 @@ use crate::seen::note_services;
 use crate::service_target::NodeOrService;
 use clap::Args;
 use levada_client::Client;
-use levada_core::Identity;
-use levada_core::wire::{Middlebox, Service};
+use levada_core::wire::{Middlebox, Parameter, Service};
+use levada_core::{Identity, listed};
 use levada_home::Home;
 use serde_json::{Value, json};
+
+/// The maximum number of values of a parameter that are shown.
+const MAX_VALUES: usize = 16;
 
 /// Show type, version, location, parameters and middleboxes of a service, or of all services of a
 /// node
@@ -63,7 +66,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
 /// The JSON of a service for `--json`.
 pub fn describe(service: &Service) -> Value {
     let parameters = service.parameters.iter();
-    let parameters = parameters.map(|one| json!({ "key": one.key, "meaning": one.meaning }));
+    let parameters = parameters.map(describe_parameter);
     json!({
         "name": service.name,
         "type": service.r#type,
@@ -74,6 +77,10 @@ pub fn describe(service: &Service) -> Value {
         "framings": service.framings,
         "middleboxes": service.middleboxes.iter().map(describe_middlebox).collect::<Vec<_>>(),
     })
+}
+
+fn describe_parameter(one: &Parameter) -> Value {
+    json!({ "key": one.key, "meaning": one.meaning, "values": one.values })
 }
 
 fn describe_middlebox(one: &Middlebox) -> Value {
@@ -104,6 +111,13 @@ fn line(one: &Middlebox) -> String {
     plain(&format!("{named} {required}, may see {allow}"))
 }
 
+/// A parameter on one line: its key, its meaning, and the values that are allowed.
+fn parameter_line(one: &Parameter) -> String {
+    let values: Vec<&str> = one.values.iter().map(String::as_str).collect();
+    let colon = if values.is_empty() { "" } else { ": " };
+    plain(&format!("{}: {}{colon}{}", one.key, one.meaning, listed(&values, MAX_VALUES)))
+}
+
 fn print(service: &Service, wide: Wide) -> Result<(), Failure> {
     let framings: Vec<String> = service.framings.iter().map(|text| plain(text)).collect();
     let mut rows: Vec<(&str, String)> = vec![
@@ -114,12 +128,7 @@ fn print(service: &Service, wide: Wide) -> Result<(), Failure> {
         ("location", plain(&service.location)),
         ("framing", framings.join(", ")),
     ];
-    rows.extend(
-        service
-            .parameters
-            .iter()
-            .map(|one| ("parameter", format!("{}: {}", plain(&one.key), plain(&one.meaning)))),
-    );
+    rows.extend(service.parameters.iter().map(|one| ("parameter", parameter_line(one))));
     rows.extend(service.middleboxes.iter().map(|one| ("middlebox", line(one))));
     rows.retain(|(_, value)| !value.is_empty());
     let rows: Vec<(&str, Cell)> =

@@ -36,7 +36,11 @@ fn answer_to(service: &str) -> Body {
 }
 
 fn services(name: &str) -> Body {
-    let parameters = vec![Parameter { key: HARMFUL.into(), meaning: HARMFUL.into() }];
+    let parameters = vec![Parameter {
+        key: HARMFUL.into(),
+        meaning: HARMFUL.into(),
+        values: vec![HARMFUL.into()],
+    }];
     let service = Service {
         name: name.into(),
         r#type: "echo".into(),

@@ -67,6 +67,14 @@ fn up_and_invite_name_the_addresses_and_their_reach() {
 }
 
 #[test]
+fn an_advertised_address_of_a_private_network_is_not_warned_of() {
+    let home = Home::new();
+    let log = home.up("--name well --advertise 192.168.7.1:5382").log();
+    assert!(log.contains("192.168.7.1:5382  (private network)\n"), "{log}");
+    assert!(!log.contains("outside of this network"), "{log}");
+}
+
+#[test]
 fn join_names_what_does_not_answer_and_what_to_do() {
     let [home, guest] = [Home::new(), Home::new()];
     let loopback = own_loopback();

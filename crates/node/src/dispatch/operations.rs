@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use levada_capability::{Invitation, Operation as Right};
 use levada_core::printable::one_line;
 use levada_core::wire::{self, Reason, Refusal, answer::Answer};
-use levada_core::{Digest, Identity, MAX_NAME, Params, Succession, listed};
+use levada_core::{Digest, Identity, MAX_NAME, Params, Succession};
 use levada_home::known::Known;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
@@ -23,7 +23,7 @@ use super::refusal::{denied, failed, revoked, unknown_secret, unknown_service, u
 /// maximum message length.
 const MAX_REQUESTED: u32 = 1000;
 /// The maximum number of values that the description of a service names.
-const MAX_VALUES: usize = 16;
+const MAX_VALUES: usize = 64;
 
 impl RequestContext {
     /// Describes services. Descriptions are public, except for the values that a service names, such
@@ -48,12 +48,13 @@ impl RequestContext {
 
     fn describe(&self, offered: &Offered) -> wire::Service {
         let mut description = services::describe(&offered.description);
-        let values = offered.service.named_values();
-        if !values.is_empty() && self.node.may_request(&self.peer, &description.name) {
-            let parameters = description.parameters.iter_mut();
-            for parameter in parameters.filter(|parameter| parameter.key == Params::ARGS) {
-                parameter.meaning += &format!(": {}", listed(&values, MAX_VALUES));
-            }
+        let parameters = description.parameters.iter_mut();
+        let args = parameters.filter(|parameter| parameter.key == Params::ARGS).last();
+        if let Some(args) = args
+            && self.node.may_request(&self.peer, &description.name)
+        {
+            args.values = offered.service.named_values();
+            args.values.truncate(MAX_VALUES);
         }
         description
     }

@@ -118,7 +118,10 @@ pub(super) fn assemble(
         key,
     };
     pin_self(&node, &mut notes);
-    notes.extend(note_on_reach(&node.own_addresses()));
+    // An owner who has chosen the address that others use has thought of its reach.
+    if node.network.advertise.is_empty() {
+        notes.extend(note_on_reach(&node.own_addresses()));
+    }
     let announcement = announcement(&node, sockets.has_tls(), notes);
     Ok(Assembled {
         node: Arc::new(node),

@@ -48,6 +48,8 @@ impl ServiceDescriptor {
         let parameter = |one: &Parameter| wire::Parameter {
             key: one.key.clone(),
             meaning: one.meaning.clone(),
+            // The catalogue is public.
+            values: Vec::new(),
         };
         wire::Service {
             name: self.name.clone(),

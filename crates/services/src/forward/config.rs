@@ -54,6 +54,11 @@ impl Policy {
         Self { allow: options.allow.into(), connections: options.connections }
     }
 
+    /// The addresses of the configuration, patterns included.
+    pub(super) fn addresses(&self) -> Vec<String> {
+        self.allow.iter().map(Pattern::to_string).collect()
+    }
+
     /// Checks the parameters that are present; a later link may name the addresses.
     pub(super) fn check(&self, params: &Params) -> Result<(), Refused> {
         match params.value(Params::ARGS) {
