@@ -87,6 +87,12 @@ impl RecvBuffer {
         self.freed
     }
 
+    /// The number of bytes that are left to read.
+    #[inline]
+    pub fn unread(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// Whether nothing is left to read.
     pub fn is_empty(&self) -> bool {
         self.at == self.bytes.len() && self.next_end == self.ends.len()

@@ -3,11 +3,11 @@
 //! belongs to. They end with that start.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use levada_core::wire::{self, Reason, operation::Operation};
-use levada_session::{Class, Connection, SessionError, Stream, StreamError};
+use levada_session::{Class, Connection, SessionError, Stream, StreamError, Traffic};
 use thiserror::Error;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
@@ -63,6 +63,8 @@ struct Start {
     wait: Duration,
     /// Whether the receive window of the connection has been raised.
     window_raised: AtomicBool,
+    /// What the streams are counted in.
+    traffic: OnceLock<Arc<Traffic>>,
 }
 
 /// Why a further stream could not be opened.
@@ -112,8 +114,16 @@ impl Streams {
     ) -> (Self, IncomingSender) {
         let permits = Arc::new(Semaphore::new(limit));
         let queue = Arc::new(Semaphore::new(QUEUE));
-        let window_raised = AtomicBool::new(false);
-        let start = Arc::new(Start { connection, run, limit, permits, queue, wait, window_raised });
+        let start = Arc::new(Start {
+            connection,
+            run,
+            limit,
+            permits,
+            queue,
+            wait,
+            window_raised: AtomicBool::new(false),
+            traffic: OnceLock::new(),
+        });
         // Bounded by the permits: each stream in it has one.
         let (sender, incoming) = unbounded_channel();
         let sender = IncomingSender { start: Arc::downgrade(&start), incoming: sender };
@@ -127,6 +137,12 @@ impl Streams {
             Some(stream) => stream,
             None => std::future::pending().await,
         }
+    }
+
+    /// Counts later streams, and the bytes of their messages, in `traffic`. Only the first call has
+    /// an effect.
+    pub fn count_in(&self, traffic: &Arc<Traffic>) {
+        self.opener.0.traffic.get_or_init(|| traffic.clone());
     }
 
     /// A handle that opens streams of this start.
@@ -186,6 +202,7 @@ impl Opener {
             error => OpenError::Lost(error.into()),
         })?;
         stream.keep(permit);
+        start.count(&stream);
         let attach = Operation::Attach(wire::Attach { run: start.run });
         stream.send(&wire::encode(&wire::Operation::from(attach))).await?;
         Ok(stream)
@@ -196,6 +213,12 @@ impl Start {
     fn connection(&self) -> Result<&Connection, OpenError> {
         let connection = self.connection.as_ref().filter(|connection| supported(connection));
         connection.ok_or(OpenError::Unsupported)
+    }
+
+    fn count(&self, stream: &Stream) {
+        if let Some(traffic) = self.traffic.get() {
+            stream.count_in(traffic);
+        }
     }
 
     fn raise_window(&self, connection: &Connection) {
@@ -261,6 +284,7 @@ impl IncomingSender {
     ) -> Result<(), Reason> {
         start.connection.iter().for_each(|connection| start.raise_window(connection));
         stream.keep(permit);
+        start.count(&stream);
         // If the receiver was dropped, so is the stream, which resets it.
         self.incoming.send(stream).map_err(|_| Reason::Unknown)
     }

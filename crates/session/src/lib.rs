@@ -25,4 +25,5 @@ pub use half_open::{Evicted, HalfOpen, HalfOpenEntry};
 pub use levada_channel::{
     Class, ClientConfig, Close, Error as ChannelError, Options, ServerConfig,
 };
+pub use levada_transport::Traffic;
 pub use stream::{ReceiveHalf, SendHalf, Stream, StreamAborter};

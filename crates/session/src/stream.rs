@@ -8,6 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use levada_channel::StreamId;
+use levada_transport::Traffic;
 
 pub use receive::ReceiveHalf;
 pub use send::SendHalf;
@@ -111,6 +112,12 @@ impl Stream {
     /// limit, for example. A stream stores one value; returns whether it took this one.
     pub fn keep(&self, value: impl Any + Send + Sync) -> bool {
         self.send.core.kept.set(Box::new(value)).is_ok()
+    }
+
+    /// Counts the stream and the bytes of its messages in `traffic`. Only the first call has
+    /// an effect. Sent bytes are counted in steps of 16 KiB, and at the end.
+    pub fn count_in(&self, traffic: &Arc<Traffic>) {
+        self.send.core.traffic.get_or_init(|| traffic.enter());
     }
 
     /// A handle that can reset the stream while other tasks use it.

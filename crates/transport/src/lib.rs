@@ -5,6 +5,7 @@ mod memory;
 #[cfg_attr(not(feature = "udp"), path = "without_quic.rs")]
 pub mod quic;
 mod tcp;
+mod traffic;
 
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::UnixStream;
@@ -12,6 +13,7 @@ use tokio::net::UnixStream;
 pub use memory::{limit_arenas, return_free_memory};
 pub use quic::Quic;
 pub use tcp::{Tcp, connect_tcp};
+pub use traffic::{Counted, Traffic, TrafficEntry};
 
 /// An ordered, reliable stream of bytes, both ways.
 pub trait Transport: AsyncRead + AsyncWrite + Send + Unpin + 'static {

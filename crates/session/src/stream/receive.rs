@@ -173,6 +173,7 @@ fn poll_take(
     let coop = ready!(poll_proceed(cx));
     let mut state = core.handle.shared().lock();
     state.channel.release(core.id, recv_buffer.take_freed());
+    let before = recv_buffer.unread();
     let taken = match state.channel.take(core.id, recv_buffer, reader_memory) {
         Ok(Taken::Blocked) => return wait_readable(core, &mut state, cx),
         Ok(Taken::Messages) => Ok(true),
@@ -180,6 +181,10 @@ fn poll_take(
         Err(error) => Err(Core::error(&state, error)),
     };
     state.request_transmit();
+    drop(state);
+    if let Some(traffic) = core.traffic.get() {
+        traffic.add_received(recv_buffer.unread() - before);
+    }
     coop.made_progress();
     Poll::Ready(taken)
 }

@@ -11,6 +11,9 @@ use crate::StreamError;
 
 /// A task whose writes are never refused yields after this many bytes.
 const YIELD_AFTER: usize = 64 << 10;
+/// Sent bytes are added to [`crate::Traffic`] when there are this many: an atomic operation for each
+/// short message would cost a part of its time.
+const COUNT_AFTER: usize = 16 << 10;
 /// The bytes that a message counts for in addition to its content.
 const MESSAGE_COST: usize = 64;
 
@@ -22,6 +25,8 @@ pub struct SendHalf {
     write_cancelled: bool,
     /// Bytes written since the task last yielded.
     since_yield: usize,
+    /// Bytes written that are not in [`crate::Traffic`] yet.
+    uncounted: usize,
 }
 
 /// What earlier polls of a write accepted: whole parts, and bytes of the next one.
@@ -33,7 +38,7 @@ struct Progress {
 
 impl SendHalf {
     pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core, finished: false, write_cancelled: false, since_yield: 0 }
+        Self { core, finished: false, write_cancelled: false, since_yield: 0, uncounted: 0 }
     }
 
     /// See [`crate::Stream::share_uplink`].
@@ -102,6 +107,9 @@ impl SendHalf {
                 self.since_yield = 0;
             }
             ready!(self.poll_write_locked(cx, parts, end, progress))?;
+            if self.uncounted >= COUNT_AFTER {
+                self.count();
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -125,9 +133,11 @@ impl SendHalf {
                     *progress = Progress { parts: progress.parts + 1, written: 0 };
                     self.write_cancelled = false;
                     self.since_yield += MESSAGE_COST + part.len();
+                    self.uncounted += length;
                 }
                 Ok(Some(length)) => {
                     progress.written += length;
+                    self.uncounted += length;
                     self.write_cancelled = true;
                 }
                 Ok(None) => {
@@ -154,6 +164,7 @@ impl SendHalf {
         if self.finished {
             return Ok(());
         }
+        self.count();
         let mut state = self.core.handle.shared().lock();
         match state.channel.finish(self.core.id) {
             Ok(()) => {
@@ -168,6 +179,14 @@ impl SendHalf {
                 state.request_transmit();
                 Err(Core::error(&state, error))
             }
+        }
+    }
+
+    /// Adds what was written to the traffic that the stream counts in.
+    fn count(&mut self) {
+        let bytes = std::mem::take(&mut self.uncounted);
+        if let Some(traffic) = self.core.traffic.get() {
+            traffic.add_sent(bytes);
         }
     }
 
@@ -204,6 +223,7 @@ impl SendHalf {
 
 impl Drop for SendHalf {
     fn drop(&mut self) {
+        self.count();
         if !self.finished {
             self.reset(DROPPED);
         }

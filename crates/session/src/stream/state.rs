@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, OnceLock};
 
 use levada_channel::{Class, StreamError as ChannelError, StreamId};
+use levada_transport::TrafficEntry;
 
 use crate::shared::{Handle, State};
 use crate::{SessionError, StreamError};
@@ -19,6 +20,8 @@ pub(super) struct Core {
     interactive: bool,
     /// See [`crate::Stream::keep`].
     pub(super) kept: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// See [`crate::Stream::count_in`].
+    pub(super) traffic: OnceLock<TrafficEntry>,
 }
 
 impl Core {
@@ -26,7 +29,8 @@ impl Core {
         let interactive = state.channel.class(id) == Some(Class::Interactive);
         state.streams += 1;
         state.interactive += usize::from(interactive);
-        Self { handle, id, interactive, kept: OnceLock::new() }
+        let traffic = OnceLock::new();
+        Self { handle, id, interactive, kept: OnceLock::new(), traffic }
     }
 
     pub(super) fn reset(&self, code: u64) {
