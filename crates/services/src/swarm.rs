@@ -102,6 +102,23 @@ impl Shares {
         self.find(ShareKey::Root(*root))
     }
 
+    /// The number of shares that are served, without packages.
+    pub fn count(&self) -> usize {
+        self.lock().values().filter(|one| matches!(one, Running::Lasting(_))).count()
+    }
+
+    /// The bytes of their contents.
+    pub fn bytes(&self) -> u64 {
+        let running = self.lock();
+        let lasting = running.values().filter(|one| matches!(one, Running::Lasting(_)));
+        lasting.filter_map(Running::share).map(|share| share.id().geometry.length()).sum()
+    }
+
+    /// The number of peers of all shares and packages. An identity counts once in each.
+    pub fn peers(&self) -> usize {
+        self.slots.count()
+    }
+
     fn find(&self, key: ShareKey) -> Option<Arc<Share>> {
         self.lock().get(&key).and_then(Running::share)
     }

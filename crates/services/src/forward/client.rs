@@ -13,6 +13,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use levada_core::ParamsError;
+use levada_transport::Traffic;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -84,6 +85,11 @@ pub trait Report: Send + Sync {
 
     /// Connections are carried (`None`), or cannot be carried at present, for this reason.
     fn carries(&self, _why_not: Option<&str>) {}
+
+    /// Counts the connections and their bytes.
+    fn traffic(&self) -> Option<&Arc<Traffic>> {
+        None
+    }
 }
 
 /// A [`Report`] that all connections share.

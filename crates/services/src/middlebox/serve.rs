@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use levada_contexts::{HopSetup, HopTickets, Inspector, Path, PathError, Relay, relay};
 use levada_core::{Identity, SecretKey, source_of};
 use levada_session::{Evicted, HalfOpen, HalfOpenEntry};
-use levada_transport::{Tcp, connect_tcp};
+use levada_transport::{Counted, Tcp, Traffic, connect_tcp};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -70,6 +70,10 @@ pub struct Middlebox {
     sessions: Arc<SourceLimit>,
     handshakes: HalfOpen,
     most_handshakes: usize,
+    /// The connections of clients.
+    clients: Arc<Traffic>,
+    /// The connections to the next parties.
+    next: Arc<Traffic>,
 }
 
 impl Middlebox {
@@ -102,6 +106,8 @@ impl Middlebox {
             sessions,
             handshakes: HalfOpen::default(),
             most_handshakes,
+            clients: Arc::default(),
+            next: Arc::default(),
         })
     }
 
@@ -158,6 +164,16 @@ impl Middlebox {
         self.sessions.count()
     }
 
+    /// The connections of clients, and their bytes.
+    pub fn client_traffic(&self) -> &Traffic {
+        &self.clients
+    }
+
+    /// The connections to the next parties, and their bytes.
+    pub fn next_traffic(&self) -> &Traffic {
+        &self.next
+    }
+
     async fn carry_unless_evicted(
         &self,
         stream: TcpStream,
@@ -174,7 +190,7 @@ impl Middlebox {
 
     async fn carry(&self, stream: TcpStream, handshake: HalfOpenEntry) -> Result<(), PathError> {
         let handshake = Arc::new(handshake);
-        let client = Box::new(Tcp::new(stream)?);
+        let client = Box::new(Counted::new(Tcp::new(stream)?, &self.clients));
         let inspector = (self.inspector)(handshake.source());
         let middle = Relay::new(self.setup.clone(), inspector, Instant::now());
         let begun = Arc::downgrade(&handshake);
@@ -183,7 +199,7 @@ impl Middlebox {
                 handshake.mark_active();
             }
             let next = connect_tcp(&path.after(hop).address, DIAL_TIMEOUT).await?;
-            Ok(Box::new(next) as Box<dyn levada_transport::Transport>)
+            Ok(Box::new(Counted::new(next, &self.next)) as Box<dyn levada_transport::Transport>)
         };
         let mut session = None;
         let admit = || {

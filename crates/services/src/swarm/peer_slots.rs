@@ -49,6 +49,11 @@ impl PeerSlots {
         Some(PeerSlot { slots: self.clone(), key })
     }
 
+    /// The number of slots that are taken.
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, usize>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }

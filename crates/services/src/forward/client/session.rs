@@ -60,6 +60,7 @@ enum ControlEvent {
 impl Session {
     pub fn new((running, streams): (Running, Streams), report: Reporter) -> Self {
         let (send, receive) = running.stream.split();
+        report.traffic().iter().for_each(|traffic| streams.count_in(traffic));
         let control = Control { receive, inbox: MessageReader::new(), report };
         Self { send, control, streams, connection: running.connection }
     }
