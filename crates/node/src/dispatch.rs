@@ -14,6 +14,7 @@ mod start;
 mod verify;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use levada_core::wire::{Answer, Reason, Refusal, operation::Operation};
 use levada_session::Stream;
@@ -47,6 +48,7 @@ pub(crate) async fn serve_stream(
         return send_answer(&mut stream, refusal.into()).await;
     }
     let Some(operation) = context.receive(&mut stream).await else { return };
+    let _ = context.subject.received.set(Instant::now());
     let name = operation.as_ref().map_or("unknown", |operation| operation.name());
     drop(pending);
     if !context.connection.is_open() {
@@ -60,7 +62,7 @@ pub(crate) async fn serve_stream(
     // This needs no check of the policy: when a peer is blocked, its runs end.
     if let Operation::Attach(attach) = operation {
         let attached = context.slot.runs.attach(attach.run, stream);
-        context.node.metrics.operation(name, if attached.is_ok() { "done" } else { "refused" });
+        context.node.metrics.operations.count(name, attached.is_ok());
         let name = context.peer_name();
         tracing::debug!(name = name.as_deref(), peer = %context.peer, ?attached, "a further stream");
         return;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use levada_client::{Client, Verdict};
 use levada_core::{Backoff, format_duration};
 use levada_services::forward::client::{ForwardError, Reconnector, Report, Right, Stop};
+use levada_transport::Traffic;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,6 +23,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct Forwards {
     client: Arc<Client>,
     running: Mutex<Vec<Forward>>,
+    /// The connections of all forwards.
+    pub(crate) traffic: Arc<Traffic>,
 }
 
 /// A running forward; dropping it stops it.
@@ -45,11 +48,13 @@ const CONNECTING: &str = "connecting";
 const OPEN: &str = "open";
 const WAITING: &str = "waiting";
 const REFUSED: &str = "refused";
+/// The names of all states.
+pub(crate) const STATES: [&str; 4] = [CONNECTING, OPEN, WAITING, REFUSED];
 
 impl Forwards {
     /// Without any forward.
     pub(crate) fn new(client: Arc<Client>) -> Self {
-        Self { client, running: Mutex::default() }
+        Self { client, running: Mutex::default(), traffic: Arc::default() }
     }
 
     /// Starts the forwards of `configured` that do not run, and stops all others. Must be called in
@@ -59,7 +64,7 @@ impl Forwards {
         running.retain(|one| configured.contains(&one.source));
         for source in configured {
             if !running.iter().any(|one| one.source == *source) {
-                running.push(Forward::start(self.client.clone(), source.clone()));
+                running.push(Forward::start(self.client.clone(), source.clone(), &self.traffic));
             }
         }
         // `status` lists them in the order of the configuration.
@@ -69,6 +74,11 @@ impl Forwards {
     /// Their description for `status`.
     pub(crate) fn describe(&self) -> Vec<Value> {
         self.lock().iter().map(Forward::describe).collect()
+    }
+
+    /// The number of forwards in a state.
+    pub(crate) fn count(&self, state: &str) -> usize {
+        self.lock().iter().filter(|one| one.state_name() == state).count()
     }
 
     /// Stops all of them, and waits until their sessions have closed.
@@ -90,13 +100,17 @@ impl Forwards {
 }
 
 impl Forward {
-    fn start(client: Arc<Client>, source: ForwardSource) -> Self {
+    fn start(client: Arc<Client>, source: ForwardSource, traffic: &Arc<Traffic>) -> Self {
         let state = State { name: CONNECTING, listening: Vec::new(), reason: None };
         let state = Arc::new(Mutex::new(state));
         let (_stop, stop) = Stop::new();
-        let status = Arc::new(Status { at: source.at(), state: state.clone() });
-        let task = tokio::spawn(run(client, source.clone(), status, stop));
+        let status = Status { at: source.at(), state: state.clone(), traffic: traffic.clone() };
+        let task = tokio::spawn(run(client, source.clone(), Arc::new(status), stop));
         Self { source, state, _stop, task }
+    }
+
+    fn state_name(&self) -> &'static str {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).name
     }
 
     fn describe(&self) -> Value {
@@ -163,6 +177,7 @@ async fn connect(
 struct Status {
     at: String,
     state: Arc<Mutex<State>>,
+    traffic: Arc<Traffic>,
 }
 
 impl Status {
@@ -193,5 +208,9 @@ impl Report for Status {
 
     fn carries(&self, why_not: Option<&str>) {
         self.set(if why_not.is_none() { OPEN } else { WAITING }, why_not);
+    }
+
+    fn traffic(&self) -> Option<&Arc<Traffic>> {
+        Some(&self.traffic)
     }
 }

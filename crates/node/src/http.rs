@@ -1,6 +1,7 @@
 //! The HTTP port: `/healthz`, `/readyz`, `/metrics`, and the catalogue if the node has one.
 //! Read-only.
 
+mod metrics;
 mod port;
 mod site;
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use levada_core::SecretKey;
 use levada_home::known::Known;
 use levada_services::middlebox::{Entry, Event, Failed, Middlebox, Policy};
+use levada_transport::Traffic;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -55,6 +56,11 @@ impl NodeMiddlebox {
     /// How many sessions it carries.
     pub(crate) fn sessions(&self) -> usize {
         self.middlebox.sessions()
+    }
+
+    /// The connections of its clients, and those to the next parties.
+    pub(crate) fn traffic(&self) -> [&Traffic; 2] {
+        [self.middlebox.client_traffic(), self.middlebox.next_traffic()]
     }
 
     /// Its description for `status`.

@@ -11,7 +11,7 @@ use levada_core::source_of;
 use levada_core::wire::Reason;
 use levada_session::{Connection, Evicted, HalfOpenEntry, SessionError, first_record};
 use levada_transport::quic::{Endpoint, QuicListener};
-use levada_transport::{Tcp, Transport, return_free_memory};
+use levada_transport::{Counted, Tcp, Transport, return_free_memory};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
@@ -42,10 +42,10 @@ pub(crate) async fn serve(node: Arc<Node>, listener: TcpListener) {
         match accepted {
             Ok((stream, address)) => {
                 if node.peers.half_open.make_room(node.peers.limits.half_open).await {
-                    node.metrics.half_open_evicted.inc();
+                    node.metrics.peers.half_open_evicted.inc();
                 }
                 match Tcp::new(stream) {
-                    Ok(stream) => spawn_handshake(&node, Box::new(stream), address),
+                    Ok(stream) => spawn_handshake(&node, stream, address),
                     Err(error) => tracing::debug!(%address, %error, "a connection has ended"),
                 }
             }
@@ -71,9 +71,9 @@ pub(crate) async fn serve_udp(node: Arc<Node>, (endpoint, mut listener): (Endpoi
         };
         let Some((stream, address)) = accepted else { break };
         if node.peers.half_open.make_room(node.peers.limits.half_open).await {
-            node.metrics.half_open_evicted.inc();
+            node.metrics.peers.half_open_evicted.inc();
         }
-        spawn_handshake(&node, Box::new(stream), address);
+        spawn_handshake(&node, stream, address);
     }
     drop((listener, endpoint));
 }
@@ -85,6 +85,7 @@ pub(crate) async fn serve_middlebox(node: Arc<Node>, listener: TcpListener) {
     let limited = node.clone();
     // Their clients have no right at this node, so the lines about them are limited.
     let failed = Arc::new(move |source: IpAddr, error: &PathError| {
+        limited.metrics.middlebox.failed.inc();
         if limited.peers.log_limiter.should_log(source) {
             tracing::info!(%source, %error, "a session through this middlebox failed");
         }
@@ -107,7 +108,8 @@ pub(crate) async fn return_memory(node: Arc<Node>) {
     }
 }
 
-fn spawn_handshake(node: &Arc<Node>, stream: Box<dyn Transport>, address: SocketAddr) {
+fn spawn_handshake(node: &Arc<Node>, stream: impl Transport, address: SocketAddr) {
+    let stream = Box::new(Counted::new(stream, &node.metrics.peers.traffic));
     let (entry, evicted) = node.peers.half_open.enter(source_of(address.ip()));
     tokio::spawn(handshake(node.clone(), stream, address, entry, evicted));
 }
@@ -130,15 +132,15 @@ async fn handshake(
     drop(entry);
     match result {
         Ok(Accepted::Channel(connection)) => {
-            node.metrics.handshakes(connection.resumed()).inc();
+            node.metrics.peers.handshakes(connection.resumed()).inc();
             tokio::spawn(serve_connection(node, connection, source));
         }
         Ok(Accepted::Path(session)) => {
-            node.metrics.handshakes(session.resumed()).inc();
+            node.metrics.peers.handshakes(session.resumed()).inc();
             tokio::spawn(serve_path(node, session, source));
         }
         Err(error) => {
-            node.metrics.handshakes_failed.inc();
+            node.metrics.peers.handshakes_failed.inc();
             tracing::debug!(%address, %error, "handshake failed");
         }
     }

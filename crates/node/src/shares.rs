@@ -186,6 +186,7 @@ fn write_hashes(file: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Ends a share that the database does not have any longer.
 pub(crate) async fn stop(node: &Node, share: &ShareRecord) {
     node.sharing.shares.stop(share.id);
+    node.sharing.not_served.lock().unwrap_or_else(PoisonError::into_inner).remove(&share.id);
     let others = node.with_store(|store| store.shares()).await.unwrap_or_default();
     forget_hashes(&node.home, share, &others);
 }

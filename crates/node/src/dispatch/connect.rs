@@ -92,6 +92,11 @@ pub(super) async fn run_to_end(
     // Registered before the client receives the answer, after which it may open further streams.
     let (run_guard, streams) =
         context.slot.runs.register(&*context.connection, node.peers.limits.streams);
+    if let Some(traffic) = node.metrics.services.traffic(&service) {
+        streams.count_in(traffic);
+        stream.count_in(traffic);
+    }
+    let counted = node.metrics.services.start(&service);
     context.record_outcome(operation, None);
     let started = wire::Started { session: session.as_bytes().to_vec(), run: run_guard.number() };
     let mut message = wire::Answer::from(answer(started));
@@ -105,7 +110,7 @@ pub(super) async fn run_to_end(
     let running = run.start(invocation, stream);
     let reset = |reason| aborter.reset(reason as u64);
     let outcome = run_until_end(context, running, verified.max_run, reset, &mut guard).await;
-    drop((run_guard, guard));
+    drop((run_guard, guard, counted));
     record_end(context, session, service, verified.ids.last().copied(), outcome).await;
 }
 

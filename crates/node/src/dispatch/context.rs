@@ -34,11 +34,13 @@ pub(super) struct RequestContext {
     pub(super) subject: LogSubject,
 }
 
-/// The service and the session of an operation, for log lines; set as soon as they are known.
+/// The service, the session and the receipt of an operation, for log lines and metrics; set as soon
+/// as they are known.
 #[derive(Default)]
 pub(super) struct LogSubject {
     pub(super) service: OnceLock<String>,
     pub(super) session: OnceLock<SessionId>,
+    pub(super) received: OnceLock<Instant>,
 }
 
 impl RequestContext {
@@ -79,7 +81,7 @@ impl RequestContext {
             let Err(wait) = self.node.peers.operations.take(self.slot.source) else { break };
             let wait = wait.max(MIN_RATE_WAIT);
             if since.elapsed() + wait > OPERATION_TIMEOUT {
-                self.node.metrics.operations_limited.inc();
+                self.node.metrics.operations.limited.inc();
                 let text = "too many operations from this address by peers without a right";
                 return Err(Refusal::new(Reason::Busy, text));
             }
@@ -93,8 +95,7 @@ impl RequestContext {
 
     /// Counts an operation in the metrics and logs it, with its refusal if it was refused.
     pub(super) fn record_outcome(&self, operation: &'static str, refusal: Option<&Refusal>) {
-        let outcome = if refusal.is_none() { "done" } else { "refused" };
-        self.node.metrics.operation(operation, outcome);
+        self.count(operation, refusal);
         if !self.slot.is_proved() && !self.node.peers.log_limiter.should_log(self.slot.source) {
             return;
         }
@@ -111,6 +112,20 @@ impl RequestContext {
         }
     }
 
+    fn count(&self, operation: &'static str, refusal: Option<&Refusal>) {
+        let metrics = &self.node.metrics;
+        metrics.operations.count(operation, refusal.is_none());
+        if let Some(refusal) = refusal {
+            metrics.operations.refused(refusal.reason());
+        }
+        if let Some(received) = self.subject.received.get() {
+            metrics.operations.observe(operation, received.elapsed());
+        }
+        if let Some(service) = self.subject.service.get() {
+            metrics.services.operation(service, refusal.is_none());
+        }
+    }
+
     /// The name that is pinned for the peer, for log lines.
     pub(super) fn peer_name(&self) -> Option<Arc<str>> {
         self.node.peers.names.of(&self.peer)
@@ -118,7 +133,7 @@ impl RequestContext {
 
     /// Service and session for a log line; a field without a value is omitted.
     pub(super) fn log_fields(&self) -> (Option<&str>, Option<DisplayValue<&SessionId>>) {
-        let LogSubject { service, session } = &self.subject;
+        let LogSubject { service, session, .. } = &self.subject;
         (service.get().map(String::as_str), session.get().map(display))
     }
 }

@@ -1,6 +1,7 @@
 //! The one operation of a session with middleboxes: it requests and starts a session, in context 0.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use levada_contexts::{Path, PathEvent, PathSession, Received};
 use levada_core::wire::{self, Answer, Reason, Refusal, operation::Operation};
@@ -56,6 +57,7 @@ impl RequestContext {
             Ok(Some(Operation::Start(request))) => request,
             _ => return Err(Refusal::new(Reason::Malformed, "no operation that starts a session")),
         };
+        let _ = self.subject.received.set(Instant::now());
         if let Some(text) = self.node.denial_reason(&self.peer) {
             return Err(denied(text));
         }
@@ -86,6 +88,7 @@ async fn run(
     let Admitted { start: Start { verified, service, run, .. }, mut guard } = admitted;
     context.slot.mark_proved(&*context.connection);
     let _count = context.slot.count_session(false);
+    let counted = context.node.metrics.services.start(&service);
     context.record_outcome(NAME, None);
     let started = wire::Started { session: verified.session.as_bytes().to_vec(), run: 0 };
     let mut message = wire::Answer::from(grant.started_at_once(started));
@@ -102,7 +105,7 @@ async fn run(
         let _ = session.close();
     };
     let outcome = run_until_end(context, running, verified.max_run, end, &mut guard).await;
-    drop(guard);
+    drop((guard, counted));
     record_end(context, verified.session, service, verified.ids.last().copied(), outcome).await;
 }
 

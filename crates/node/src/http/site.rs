@@ -1,26 +1,24 @@
 //! The site of the HTTP port: the catalogue, and the paths of the node itself.
 
-use std::fmt::Write as _;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use levada_catalogue::http::{self, Counters, Extra, Response, Site};
+use levada_catalogue::http::{self, Extra, Response, Site};
 use levada_catalogue::index::{Index, Options};
-use levada_catalogue::store::{Lag, NoStore, Store, StoreError};
+use levada_catalogue::store::{NoStore, Store, StoreError};
 use levada_services::catalogue::{CatalogueHandle, HandleError};
 use tokio::task::spawn_blocking;
 use tokio::time::{interval, sleep, timeout};
 
+use super::metrics;
 use super::port::{Port, reload_on_hangup};
+use crate::metrics::Disk;
 use crate::node::Node;
 use crate::store::DiskState;
 use levada_config::Catalogue;
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// The last line of OpenMetrics.
-const END: &str = "# EOF\n";
 /// How long the index waits for the low-priority thread before it updates at normal priority.
 const LOW_PRIORITY_TIMEOUT: Duration = Duration::from_millis(100);
 /// The interval of checks whether the databases answer.
@@ -148,8 +146,15 @@ async fn catch_up(handle: &CatalogueHandle, index: &Arc<Index>) -> Result<(), Ha
 async fn unready(node: &Node) -> Option<&'static str> {
     const DATABASE: &str = "the database does not answer\n";
     let folder = node.home.state_folder().to_owned();
-    let disk =
-        node.with_store(move |store| store.audit(1, None).map(|_| DiskState::of(&folder))).await;
+    let database = node.home.node_db();
+    let found = node.with_store(move |store| {
+        let state = store.audit(1, None).map(|_| DiskState::of(&folder));
+        (state, Disk::of(&database))
+    });
+    let (disk, space) = found.await;
+    if let Some(space) = space {
+        node.metrics.health.set_disk(&space);
+    }
     if let Some(handle) = &node.catalogue
         && handle.with(|store| store.revision()).await.is_err()
     {
@@ -198,20 +203,24 @@ impl Extra for Shared {
 }
 
 impl Paths {
-    /// Whether the node should receive new work. One that is stopping, whose databases do not
-    /// answer, or whose disk is full is alive but not ready.
     fn ready(&self) -> Response {
-        if self.node.is_stopping() {
-            return Response::text(503, PLAIN, "stopping\n");
-        }
-        if !self.is_readable {
-            return Response::text(503, PLAIN, "the catalogue cannot be read: see the log\n");
-        }
-        match *self.unready.lock().unwrap_or_else(PoisonError::into_inner) {
+        match self.not_ready() {
             // Also while the engine is away: reading goes on.
             None => Response::text(200, PLAIN, format!("ready\n{}", self.catalogue_state())),
             Some(text) => Response::text(503, PLAIN, text),
         }
+    }
+
+    /// Why the node should receive no new work, in one line. One that is stopping, whose databases
+    /// do not answer, or whose disk is full is alive but not ready.
+    fn not_ready(&self) -> Option<&'static str> {
+        if self.node.is_stopping() {
+            return Some("stopping\n");
+        }
+        if !self.is_readable {
+            return Some("the catalogue cannot be read: see the log\n");
+        }
+        *self.unready.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// That the process answers; and of a catalogue that several nodes share, how far it is behind.
@@ -226,74 +235,7 @@ impl Paths {
     }
 
     fn metrics(&self) -> String {
-        let node = &self.node;
-        // Read here: tasks that set a gauge after each change could do so in another order than the
-        // changes.
-        let gauges = [
-            (&node.metrics.half_open, node.peers.half_open.count()),
-            (&node.metrics.connections, node.peers.connections.count()),
-            (&node.metrics.sessions, node.peers.sessions.count()),
-            (&node.metrics.unproved_memory, node.peers.unproved.used()),
-        ];
-        for (gauge, value) in gauges {
-            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-        }
-        node.metrics.unproved_closed.inner().store(node.peers.unproved.closed(), Ordering::Relaxed);
-        let mut text = node.metrics.text();
-        if let Some(site) = self.site.get().and_then(Weak::upgrade) {
-            text.truncate(text.strip_suffix(END).map_or(text.len(), str::len));
-            // Writing to a String cannot fail.
-            let _ = write_counters(&mut text, &site);
-            if let Some(lag) = node.catalogue.as_ref().and_then(|handle| handle.lag()) {
-                let _ = write_lag(&mut text, &lag);
-            }
-            text.push_str(END);
-        }
-        text
+        let site = self.site.get().and_then(Weak::upgrade);
+        metrics::text(&self.node, site.as_deref(), self.not_ready().is_none())
     }
-}
-
-fn write_counters(text: &mut String, site: &Site) -> std::fmt::Result {
-    let Counters { connections, open, answers, sent } = site.counters();
-    let metric = "levada_catalogue_http";
-    writeln!(text, "# HELP {metric}_connections Connections that were accepted.")?;
-    writeln!(text, "# TYPE {metric}_connections counter")?;
-    writeln!(text, "{metric}_connections_total {}", connections.load(Ordering::Relaxed))?;
-    writeln!(text, "# HELP {metric}_open Connections that are open.")?;
-    writeln!(text, "# TYPE {metric}_open gauge")?;
-    writeln!(text, "{metric}_open {}", open.load(Ordering::Relaxed))?;
-    writeln!(text, "# HELP {metric}_evicted Connections evicted for others.")?;
-    writeln!(text, "# TYPE {metric}_evicted counter")?;
-    writeln!(text, "{metric}_evicted_total {}", site.evicted())?;
-    writeln!(text, "# HELP {metric}_answers Answers by the first digit of their status.")?;
-    writeln!(text, "# TYPE {metric}_answers counter")?;
-    for (digit, count) in (1..).zip(answers) {
-        let count = count.load(Ordering::Relaxed);
-        writeln!(text, "{metric}_answers_total{{status=\"{digit}xx\"}} {count}")?;
-    }
-    writeln!(text, "# HELP {metric}_sent_bytes Bytes that were sent.")?;
-    writeln!(text, "# TYPE {metric}_sent_bytes counter")?;
-    writeln!(text, "{metric}_sent_bytes_total {}", sent.load(Ordering::Relaxed))?;
-    writeln!(text, "# HELP levada_catalogue_objects Objects that are public.")?;
-    writeln!(text, "# TYPE levada_catalogue_objects gauge")?;
-    for (kind, count) in site.index().count() {
-        writeln!(text, "levada_catalogue_objects{{kind=\"{kind}\"}} {count}")?;
-    }
-    Ok(())
-}
-
-fn write_lag(text: &mut String, lag: &Lag) -> std::fmt::Result {
-    writeln!(text, "# HELP levada_catalogue_behind Changes that are known and not applied yet.")?;
-    writeln!(text, "# TYPE levada_catalogue_behind gauge")?;
-    writeln!(text, "levada_catalogue_behind {}", lag.changes)?;
-    writeln!(
-        text,
-        "# HELP levada_catalogue_away_seconds For how long the engine has had no news."
-    )?;
-    writeln!(text, "# TYPE levada_catalogue_away_seconds gauge")?;
-    writeln!(text, "levada_catalogue_away_seconds {}", lag.away.as_secs_f64())?;
-    let metric = "levada_catalogue_rejected";
-    writeln!(text, "# HELP {metric} Records of the log that conflict with earlier ones.")?;
-    writeln!(text, "# TYPE {metric} gauge")?;
-    writeln!(text, "{metric} {}", lag.rejected)
 }

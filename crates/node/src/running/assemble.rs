@@ -19,6 +19,7 @@ use crate::forwards::Forwards;
 use crate::metrics::Metrics;
 use crate::services;
 use crate::store::Store;
+use levada_capability::SWARM;
 use levada_client::Client;
 use levada_config::{Config, ForwardSource};
 use levada_home::Home;
@@ -101,6 +102,7 @@ pub(super) fn assemble(
     if let Some(catalogue) = &catalogue {
         offer_swarm(catalogue, &sharing, &key, &store, &clock);
     }
+    let metrics = Metrics::new(services.keys().map(String::as_str).chain([SWARM]));
     let node = Node {
         home: home.clone(),
         name: overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name),
@@ -113,7 +115,7 @@ pub(super) fn assemble(
         network,
         peers: Peers::new(&config.limits),
         clock,
-        metrics: Metrics::new(),
+        metrics,
         life: Life { started: Instant::now(), ending: watch::Sender::new(None) },
         key,
     };

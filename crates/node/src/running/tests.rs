@@ -35,7 +35,7 @@ impl Scene {
     /// is read, because a denied client may receive the denial before its handshake finishes.
     async fn request(&self) -> (bool, Result<(), ClientError>) {
         self.guest.close();
-        let resumed = self.node.metrics.handshakes(true);
+        let resumed = self.node.metrics.peers.handshakes(true);
         let before = resumed.get();
         let spec = RequestSpec { service: "clock".into(), ..RequestSpec::default() };
         let result = self.guest.request(&self.target, spec).await.map(drop);
