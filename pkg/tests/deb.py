@@ -42,6 +42,8 @@ def check_files(root):
         "/usr/share/zsh/vendor-completions/_levada",
         "/usr/share/fish/vendor_completions.d/levada.fish",
         "/usr/share/doc/levada/THIRD-PARTY-LICENSES",
+        "/usr/share/doc/levada/grafana-dashboard.json",
+        "/usr/share/doc/levada/alerts.yml",
         "/usr/share/doc/levada/copyright",
     ]:
         expect(root.path(file).is_file(), f"{file} is missing")

@@ -29,6 +29,7 @@ mod hosts;
 mod http;
 mod invoke;
 mod layering;
+mod metrics;
 mod middlebox;
 mod misbehaving_peer;
 mod mitm;
