@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
 use crate::error::{DatabaseError, Fault};
-use crate::file;
+use crate::{file, vacuum};
 
 /// A kind of database: its identification, its schema and how it is locked.
 pub struct Kind {
@@ -22,6 +22,8 @@ pub struct Kind {
     pub exclusive: bool,
     /// How long to wait for another process's lock.
     pub busy_timeout: Duration,
+    /// Lets [`Database::release_pages`] make the file shorter after rows were removed.
+    pub shrinks: bool,
 }
 
 impl Kind {
@@ -71,9 +73,16 @@ impl Database {
         configure(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
         // Before any write: a file of another kind must not be changed.
         let found = version_in_transaction(&connection, path, kind).map_err(at)?;
-        enter_wal(&connection, kind).map_err(|error| DatabaseError::sql(path, error))?;
+        let failed = |error| DatabaseError::sql(path, error);
+        if kind.shrinks && found == 0 {
+            vacuum::prepare(&connection).map_err(failed)?;
+        }
+        enter_wal(&connection, kind).map_err(failed)?;
         if found < kind.newest() {
             migrate(&mut connection, path, kind).map_err(at)?;
+        }
+        if kind.shrinks {
+            vacuum::enable(&connection).map_err(failed)?;
         }
         Ok(Self { path: path.to_owned(), connection: Mutex::new(connection) })
     }
@@ -188,7 +197,7 @@ impl Database {
 
     /// A poisoned lock is taken: a panic in a transaction rolls it back, so the connection stays
     /// usable.
-    fn lock(&self) -> MutexGuard<'_, Connection> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

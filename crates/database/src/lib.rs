@@ -5,6 +5,7 @@ mod disk;
 mod error;
 mod examine;
 pub mod file;
+mod vacuum;
 
 pub use database::{Database, Kind};
 pub use disk::DiskState;

@@ -12,6 +12,7 @@ const KIND: Kind = Kind {
     migrations: &["CREATE TABLE a (x INTEGER) STRICT"],
     exclusive: true,
     busy_timeout: Duration::ZERO,
+    shrinks: true,
 };
 
 fn test_path() -> (TempDir, PathBuf) {
@@ -181,4 +182,58 @@ fn an_examination_finds_what_prevents_an_opening() {
     assert!(found.to_string().ends_with("not a regular file"), "{found}");
     let missing = Database::examine(&folder.path().join("none"), &KIND).map(drop);
     assert!(matches!(missing, Err(DatabaseError::File { .. })));
+}
+
+/// The length of the file after a checkpoint, in bytes.
+fn length(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().len()
+}
+
+fn fill_and_empty(database: &Database) {
+    let fill = |tx: &rusqlite::Transaction| {
+        (0..20_000).try_for_each(|x| tx.execute("INSERT INTO a VALUES (?1)", [x]).map(drop))?;
+        Ok(())
+    };
+    database.write::<_, DatabaseError>(fill).unwrap();
+    let empty = |tx: &rusqlite::Transaction| {
+        tx.execute("DELETE FROM a", [])?;
+        Ok(())
+    };
+    database.write::<_, DatabaseError>(empty).unwrap();
+}
+
+#[test]
+fn a_file_shrinks_in_bounded_steps() {
+    let (_folder, path) = test_path();
+    drop(Database::open(&path, &KIND).unwrap());
+    let new = length(&path);
+    let database = Database::open(&path, &KIND).unwrap();
+    fill_and_empty(&database);
+    let mut steps = 1;
+    while database.release_pages(8).unwrap() {
+        steps += 1;
+    }
+    assert!(steps > 3, "{steps}");
+    assert_eq!(length(&path), new);
+    assert!(!database.release_pages(8).unwrap());
+    database.integrity_check().unwrap();
+}
+
+#[test]
+fn a_file_of_an_earlier_version_shrinks_too() {
+    const OLD: Kind = Kind { shrinks: false, ..KIND };
+    let (_folder, path) = test_path();
+    let database = Database::open(&path, &OLD).unwrap();
+    add(&database, 1).unwrap();
+    fill_and_empty(&database);
+    add(&database, 1).unwrap();
+    assert!(!database.release_pages(u32::MAX).unwrap());
+    drop(database);
+    let old = length(&path);
+    let database = Database::open(&path, &KIND).unwrap();
+    assert_eq!(count(&database), 1);
+    assert!(length(&path) < old / 4, "{old}");
+    fill_and_empty(&database);
+    while database.release_pages(8).unwrap() {}
+    assert!(length(&path) < old / 4, "{old}");
 }

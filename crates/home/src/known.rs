@@ -38,6 +38,7 @@ const KNOWN: Kind = Kind {
     ],
     exclusive: false,
     busy_timeout: Duration::from_secs(5),
+    shrinks: false,
 };
 
 /// A record of a capability that passed through this home, without its secret.

@@ -83,6 +83,7 @@ const NODE: Kind = Kind {
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,
+    shrinks: true,
 };
 
 impl Store {

@@ -21,6 +21,7 @@ pub(super) const CATALOGUE: DatabaseKind = DatabaseKind {
     migrations: &[include_str!("schema/catalogue-1.sql"), include_str!("schema/catalogue-2.sql")],
     exclusive: true,
     busy_timeout: Duration::ZERO,
+    shrinks: false,
 };
 
 /// An open store.
