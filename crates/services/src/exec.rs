@@ -92,8 +92,7 @@ impl Service for Exec {
         Ok(Prepared::stream(move |_, stream| execute(policy, request, stream)))
     }
 
-    /// The program, without its arguments, which may be confidential.
     fn summary(&self, params: &Params) -> Option<String> {
-        params.args().ok()??.into_iter().next()
+        self.0.summary(params)
     }
 }

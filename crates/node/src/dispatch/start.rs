@@ -19,7 +19,7 @@ use super::refusal::{failed, no_longer_permitted, revoked, unknown_session};
 use super::verify::denied_capability;
 
 /// The maximum length of a session's summary in the audit log, in bytes.
-const MAX_ABOUT: usize = 128;
+const MAX_ABOUT: usize = 512;
 /// The maximum length of what a session with middleboxes has granted there, in bytes: sixteen
 /// middleboxes with rights in four contexts take less.
 const MAX_GRANTED: usize = 4096;

@@ -26,6 +26,8 @@ definition_options! {
         pub(super) directory: Option<PathBuf>,
         #[serde(default = "yes")]
         pub(super) pty: bool,
+        #[serde(default)]
+        pub(super) audit_arguments: bool,
     }
 }
 

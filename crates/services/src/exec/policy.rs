@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use levada_core::{Params, listed};
+use levada_core::{Params, listed, shell_word};
 use levada_service::stdio::Window;
 use levada_service::{DefinitionError, Refused};
 
@@ -32,6 +32,7 @@ pub(super) struct Policy {
     from_client: Vec<String>,
     directory: Option<PathBuf>,
     pty: bool,
+    audit_arguments: bool,
 }
 
 struct Command {
@@ -86,6 +87,7 @@ impl Policy {
             from_client: options.client_environment,
             directory: options.directory,
             pty: options.pty,
+            audit_arguments: options.audit_arguments,
         }
     }
 
@@ -102,6 +104,17 @@ impl Policy {
             directory.map(|directory| DefinitionError::Directory { name: name(), directory }),
         );
         missing
+    }
+
+    /// The program for the audit log. Its arguments may be confidential, so they are part of it only
+    /// if the options ask for them.
+    pub(super) fn summary(&self, params: &Params) -> Option<String> {
+        let mut args = params.args().ok()??;
+        if !self.audit_arguments {
+            args.truncate(1);
+        }
+        let words: Vec<_> = args.iter().map(|word| shell_word(word)).collect();
+        if words.is_empty() { None } else { Some(words.join(" ")) }
     }
 
     /// Checks the parameters that are present, see [`levada_service::Service::check`].
