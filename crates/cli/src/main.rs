@@ -26,6 +26,7 @@ mod progress;
 mod secret_text;
 mod seen;
 mod service_target;
+mod since;
 mod waiting;
 
 use clap::Parser;

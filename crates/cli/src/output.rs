@@ -23,7 +23,7 @@ pub use screen::{Screen, cut};
 pub use table::{Wide, lines};
 
 /// The version of every `--json` object. It is raised when a key changes its meaning or is removed.
-const SCHEMA: u64 = 1;
+const SCHEMA: u64 = 2;
 
 /// Prints one line of data.
 pub fn data(line: impl Display) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 mod doctor;
 mod files;
 mod log;
+mod records;
 mod start;
 
 use std::ffi::OsStr;

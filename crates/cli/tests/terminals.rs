@@ -63,7 +63,7 @@ fn states_that_matter_have_a_colour() {
     let node = home.up("--demo --name well");
     home.run("request well/clock").ok();
     let shown = on_terminal(&home, 80, &[], "sessions").ok();
-    assert!(shown.contains("\u{1b}[33mrequested\u{1b}[0m"), "{shown:?}");
+    assert!(shown.contains("\u{1b}[33mready\u{1b}[0m"), "{shown:?}");
     drop(node);
 }
 

@@ -34,7 +34,7 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
         let printed = home.run(&format!("{line} --json")).ok();
         assert_eq!(printed.lines().count(), 1, "{line}: {printed}");
         let object: Value = serde_json::from_str(&printed).unwrap();
-        assert_eq!(object["schema"], 1, "{line}");
+        assert_eq!(object["schema"], 2, "{line}");
         assert!(object.as_object().unwrap().len() > 1, "{line}: {printed}");
     }
     assert_eq!(home.json("id")["identity"], home.identity());

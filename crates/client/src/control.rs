@@ -2,6 +2,8 @@
 //! sends a request and the node replies, each one line with a JSON object.
 
 mod elsewhere;
+mod filter;
+mod follow;
 mod paths;
 mod provide;
 mod share;
@@ -17,6 +19,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 pub use elsewhere::{NodeElsewhere, nodes_elsewhere};
+pub use filter::Filter;
+pub use follow::{Followed, follow};
 pub use paths::Paths;
 pub use provide::ProvideRequest;
 pub use share::{ByUdp, ListingSettings, MediatedSettings, ShareRequest, ShareSettings};
@@ -30,15 +34,29 @@ const MAX_LINE: u64 = 16 * 1024 * 1024;
 pub enum Request {
     /// Report its identity, addresses, services and state.
     Status,
-    /// List the newest sessions.
+    /// List the sessions that run, then the newest others.
     Sessions {
         /// The maximum number of entries.
         limit: u32,
+        /// Only the sessions that run.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        running: bool,
+        /// Further conditions.
+        #[serde(default, skip_serializing_if = "Filter::is_empty")]
+        filter: Filter,
     },
     /// List the newest entries of the audit log.
     Log {
         /// The maximum number of entries.
         limit: u32,
+        /// Further conditions.
+        #[serde(default, skip_serializing_if = "Filter::is_empty")]
+        filter: Filter,
+        /// Reply with an empty object. After a line end of the client, send the entries in the
+        /// order of their ids, one object a line, and then each new entry until the client closes
+        /// the socket or the node ends.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        follow: bool,
     },
     /// Stop gracefully.
     Stop,

@@ -14,6 +14,7 @@ mod identify;
 mod limits;
 mod middlebox;
 mod reader;
+mod retention;
 mod service;
 mod swarm;
 
@@ -35,6 +36,7 @@ pub use identify::IdentityRef;
 pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;
+pub use retention::Retention;
 pub use service::ServiceSource;
 pub use swarm::Swarm;
 
@@ -117,6 +119,8 @@ pub struct Config {
     pub limits: Limits,
     /// The time until a requested session expires, unless the request sets it.
     pub session_expires: Duration,
+    /// The times for which the node keeps sessions that have expired, and the audit log.
+    pub retention: Retention,
     /// The services, in the order of the file.
     pub services: Vec<ServiceSource>,
     /// Adds the services `echo` and `clock`.
@@ -158,6 +162,7 @@ impl Default for Config {
             block: Vec::new(),
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
+            retention: Retention::default(),
             services: Vec::new(),
             builtin: true,
             shell: false,
@@ -175,7 +180,7 @@ impl Default for Config {
 }
 
 /// The keys that are read again on SIGHUP; `http_tls` names files, which are, too.
-const RELOADED: [&str; 3] = ["allow", "block", "forward"];
+const RELOADED: [&str; 4] = ["allow", "block", "retention", "forward"];
 
 impl Config {
     /// Reads `file`. If it does not exist, returns the default configuration.
@@ -239,6 +244,7 @@ impl Config {
             "block" => self.block = value.each(IdentityRef::read)?,
             "limits" => self.limits = Limits::read(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
+            "retention" => self.retention = Retention::read(&value.section()?)?,
             "service" => {
                 self.services = value.each(|value| ServiceSource::read(&value.section()?))?
             }
@@ -260,7 +266,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "name",
     "listen",
     "advertise",
@@ -272,6 +278,7 @@ const KEYS: [&str; 22] = [
     "block",
     "limits",
     "session_expires",
+    "retention",
     "service",
     "builtin",
     "shell",

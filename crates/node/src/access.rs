@@ -89,7 +89,7 @@ impl Node {
         self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
-    /// Reads the lists of the configuration again, invalidates TLS tickets, and disconnects blocked
+    /// Reads the lists and the retention of the configuration again, invalidates TLS tickets, and disconnects blocked
     /// identities.
     ///
     /// # Errors
@@ -103,9 +103,15 @@ impl Node {
         let config = config.clone();
         let overrides = overrides.clone();
         let reload = move |store: &Store| {
-            node.rights.policy.reload(&config, &overrides, node.client.known(), store)
+            let blocked =
+                node.rights.policy.reload(&config, &overrides, node.client.known(), store)?;
+            if let Err(error) = store.set_retention(&(&config.retention).into()) {
+                tracing::error!(%error, "could not change the retention; it stays as it was");
+            }
+            Ok::<_, ConfigError>(blocked)
         };
         let blocked = self.with_store(reload).await?;
+        self.rights.retention.notify_one();
         self.forget_sessions();
         for identity in &blocked {
             self.disconnect(identity, BLOCKED);
@@ -145,6 +151,15 @@ impl Node {
         self.peers.names.read(known);
         if let Err(error) = followed {
             tracing::warn!(peer = %succession.old(), %error, "could not move the pin of a rotated key to its new key");
+        }
+    }
+
+    /// Closes the idle connections of an identity that has no right any longer: the limits for
+    /// unproved peers apply to its next ones.
+    pub(crate) async fn close_unproved(&self, identity: &Identity) {
+        if let Ok(false) = self.evaluate_peer(identity).await {
+            let text = "the rights of this identity have changed; connect again";
+            self.peers.connections.close_idle(identity, Reason::Busy, text);
         }
     }
 

@@ -148,6 +148,15 @@ impl Connections {
         }
     }
 
+    /// Closes the connections of `peer` on which no session runs.
+    pub(crate) fn close_idle(&self, peer: &Identity, reason: Reason, text: &str) {
+        let table = self.lock();
+        let idle = table.open.values().filter(|entry| {
+            entry.connection.peer() == *peer && entry.sessions.load(Ordering::Relaxed) == 0
+        });
+        idle.for_each(|entry| entry.connection.close(reason, text));
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.lock().open.len()
     }

@@ -4,6 +4,7 @@ mod access;
 mod identities;
 mod invitations;
 mod list;
+mod log;
 mod remaining;
 mod reply;
 mod revoke;

@@ -29,6 +29,7 @@ pub mod ports;
 mod provider;
 mod providing;
 pub mod restore;
+mod retention;
 mod rotate;
 pub mod running;
 mod runs;

@@ -49,7 +49,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Whether `identity` is the requester, or its chain contains it.
-    fn concerns(&self, identity: &Identity) -> bool {
+    pub(crate) fn concerns(&self, identity: &Identity) -> bool {
         self.requester == *identity || self.identities.contains(identity)
     }
 
@@ -151,18 +151,6 @@ impl RunningSessions {
 
     pub(crate) fn count(&self) -> usize {
         self.lock().running.len()
-    }
-
-    /// How many runs `session` has.
-    pub(crate) fn runs_of(&self, session: &SessionId) -> usize {
-        self.lock().running.values().filter(|entry| entry.run.session == *session).count()
-    }
-
-    /// What each run of `session` through middleboxes has granted.
-    pub(crate) fn paths_of(&self, session: &SessionId) -> Vec<GrantedPath> {
-        let table = self.lock();
-        let runs = table.running.values().filter(|entry| entry.run.session == *session);
-        runs.filter_map(|entry| entry.run.path.clone()).collect()
     }
 
     fn end_where(&self, reason: Reason, ends: impl Fn(&Run) -> bool) -> usize {

@@ -14,7 +14,7 @@ use levada_home::Home;
 use levada_home::address;
 use levada_services::catalogue::CatalogueHandle;
 use levada_services::swarm::Shares;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::forwards::Forwards;
 use crate::metrics::Metrics;
@@ -74,6 +74,8 @@ pub(crate) struct Rights {
     pub(crate) store: Arc<Store>,
     /// The time until a session expires, unless its request sets it.
     pub(crate) session_expires: std::time::Duration,
+    /// Notified when the retention has changed.
+    pub(crate) retention: Notify,
 }
 
 /// The sockets of a node, and what handshakes need.

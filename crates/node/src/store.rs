@@ -5,7 +5,8 @@
 //! Only the running node has the file open. A call that changes something is one transaction, which
 //! is on disk when the call returns; a call that fails has changed nothing. A session that has
 //! ended, or a capability that is revoked or used up, stays so after any crash: triggers of the
-//! schema abort the reverse changes.
+//! schema abort the reverse changes. Sessions that have expired are removed after their retention,
+//! and then unknown.
 
 mod access;
 mod audit;
@@ -18,10 +19,12 @@ mod policy;
 mod remaining;
 mod removal;
 mod request;
+mod retention;
 mod rights;
 pub(crate) mod row;
 mod secrets;
 mod session;
+mod session_list;
 mod share;
 mod start;
 mod succession;
@@ -33,7 +36,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 pub use access::{AccessCapability, AccessRight, NewRight, RightSource};
-pub use audit::{AuditEntry, NewAuditEntry};
+pub use audit::{AuditEntry, AuditFilter, NewAuditEntry};
 pub use end::EndError;
 pub use examine::Examined;
 pub use find::Revocable;
@@ -42,10 +45,10 @@ pub use policy::PeerStatus;
 pub use remaining::Remaining;
 pub use removal::Removed;
 pub use request::RequestError;
+pub use retention::{Pruned, Retention};
 pub use rights::DenialReason;
-pub use session::{
-    NewSession, Permission, SessionFilter, SessionRecord, SessionState, SessionSummary,
-};
+pub use session::{NewSession, Permission, SessionRecord, SessionState, SessionSummary};
+pub use session_list::SessionFilter;
 pub use share::{NewShare, ShareRecord};
 pub use start::{NewStart, StartError};
 pub use succession::{AppliedSuccession, SuccessionError};
@@ -62,6 +65,7 @@ use rights::{Entry, Rights};
 use rusqlite::{Connection, Transaction};
 use secrets::Secrets;
 use time::Time;
+use tokio::sync::watch;
 
 /// The database of a running node. Calls that return no `Result` read memory only; all others wait
 /// for the disk.
@@ -70,6 +74,8 @@ pub struct Store {
     time: Mutex<Time>,
     rights: RwLock<Rights>,
     secrets: RwLock<Secrets>,
+    /// Notified after each transaction.
+    changed: watch::Sender<()>,
 }
 
 const NODE: Kind = Kind {
@@ -80,6 +86,7 @@ const NODE: Kind = Kind {
         include_str!("store/schema/node-3.sql"),
         include_str!("store/schema/node-4.sql"),
         include_str!("store/schema/node-5.sql"),
+        include_str!("store/schema/node-6.sql"),
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,
@@ -108,7 +115,13 @@ impl Store {
     fn with(database: Database) -> Result<Self, StoreError> {
         let (time, rights) = database.read(|c| Ok((Time::load(c)?, Rights::load(c)?)))?;
         let secrets = RwLock::new(database.read(Secrets::load)?);
-        Ok(Self { database, time: Mutex::new(time), rights: RwLock::new(rights), secrets })
+        Ok(Self {
+            database,
+            time: Mutex::new(time),
+            rights: RwLock::new(rights),
+            secrets,
+            changed: watch::Sender::new(()),
+        })
     }
 
     /// Runs `work` in one transaction, which also stores the time.
@@ -125,13 +138,20 @@ impl Store {
         work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
         committed: impl FnOnce(T) -> U,
     ) -> Result<U, E> {
-        self.database.write_then(
+        let done = self.database.write_then(
             |tx| Ok((work(tx)?, self.store_time_in(tx)?)),
             |(done, stored)| {
                 self.time_is_stored(stored);
                 committed(done)
             },
-        )
+        )?;
+        self.changed.send_replace(());
+        Ok(done)
+    }
+
+    /// Is notified after each transaction.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 
     /// The path of the file.

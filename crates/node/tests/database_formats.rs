@@ -3,13 +3,14 @@
 //! A fixture is the SQL dump of a database; it is never changed. A new schema version adds a
 //! fixture.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use levada_capability::LinkId;
 use levada_core::{Framing, Succession, UnixTime};
 use levada_home::known::Known;
 use levada_node::store::{
-    RedeemError, RightSource, SessionFilter, SessionState, StartError, Store, StoreError,
+    Pruned, RedeemError, RightSource, SessionFilter, SessionState, StartError, Store, StoreError,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -21,6 +22,7 @@ const NODE_2: &str = include_str!("fixtures/node-v2.db.sql");
 const NODE_3: &str = include_str!("fixtures/node-v3.db.sql");
 const NODE_4: &str = include_str!("fixtures/node-v4.db.sql");
 const NODE_5: &str = include_str!("fixtures/node-v5.db.sql");
+const NODE_6: &str = include_str!("fixtures/node-v6.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// The time at which the fixtures were made.
@@ -141,6 +143,31 @@ fn node_5_has_rights_with_an_end_and_a_number_of_uses() {
 }
 
 #[test]
+fn node_6_has_a_retention_and_sessions_that_are_used_up() {
+    let (_folder, path) = restore(NODE_6);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let day = 86_400;
+    // Session 2, which is used up, expires long after the others that were not given for ever.
+    assert_eq!(store.open_sessions().unwrap(), 1);
+    store.store_time(UnixTime(2_000_000_000 + 91 * day)).unwrap();
+    let pruned = store.prune(&HashSet::new(), 1000).unwrap();
+    assert!(pruned.sessions > 0 && pruned.audit > 0, "{pruned:?}");
+    let left = store.sessions(&SessionFilter::default()).unwrap();
+    assert!(left.iter().all(|session| session.expires == UnixTime::NEVER), "{left:?}");
+    store.integrity_check().unwrap();
+}
+
+/// A fixture of an earlier version keeps everything until a node sets a retention.
+#[test]
+fn node_5_keeps_all_until_a_retention_is_set() {
+    let (_folder, path) = restore(NODE_5);
+    let store = Store::open(&path).unwrap();
+    store.store_time(UnixTime(1 << 40)).unwrap();
+    assert_eq!(store.prune(&HashSet::new(), 1000).unwrap(), Pruned::default());
+}
+
+#[test]
 fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
@@ -181,7 +208,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_5), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_6), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

@@ -2,6 +2,8 @@
 
 mod access;
 mod file;
+mod lists;
+mod retention;
 mod rights;
 mod sessions;
 mod starts;
@@ -44,20 +46,26 @@ fn create(store: &Store, byte: u8) {
 
 /// As [`create`], requested by `requester`.
 fn create_for(store: &Store, byte: u8, requester: Identity) {
-    let new = NewSession {
+    let root = [byte; 32];
+    let new = NewSession { requester, root: &root, ..new_session(byte) };
+    store.create_session(&new, NOW).unwrap();
+}
+
+/// The session of [`create`], with another root.
+fn new_session(byte: u8) -> NewSession<'static> {
+    NewSession {
         id: id(byte),
-        root: &[byte; 32],
+        root: &[0; 32],
         service: "echo",
         framing: Framing::Block(512),
-        requester,
+        requester: identity(200),
         holder: identity(byte),
-        link: &[byte; 90],
+        link: &[0; 90],
         link_id: link(byte),
         expires: LATER,
         about: "",
         permission: Permission::Given,
-    };
-    store.create_session(&new, NOW).unwrap();
+    }
 }
 
 /// Starts session `byte` by its first link.

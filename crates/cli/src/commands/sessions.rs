@@ -1,22 +1,53 @@
 //! `levada sessions`: shows the sessions of this home's node, or its audit log.
 
+mod follow;
+
 use crate::failure::Outcome;
 use crate::output::{self, Cell, Wide, plain};
+use crate::since::Since;
 use clap::Args;
-use levada_client::control::{self, Request};
+use levada_client::control::{self, Filter, Request};
 use levada_core::MIN_ABBREVIATION;
 use levada_home::Home;
 use serde_json::Value;
 
-/// Show the newest sessions of this home's node, or its audit log
+/// Show the sessions of this home's node, or its audit log
+///
+/// Sessions that run are first, then the newest others. Their states are: running, ready (can be
+/// started), used up, expired, revoked, terminated.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  levada sessions
-  levada sessions --log --limit 20")]
+  levada sessions --running
+  levada sessions --by alice --since 7d
+  levada sessions --log --limit 20
+  levada sessions --log --follow --json")]
 pub struct Arguments {
     /// Show the audit log instead: time, identity, operation and capability
     #[arg(long)]
     log: bool,
+
+    /// Show each new entry of the audit log as it is added, until the node ends; with --json, one
+    /// JSON object a line
+    #[arg(long, requires = "log")]
+    follow: bool,
+
+    /// Only sessions that run now
+    #[arg(long, conflicts_with = "log")]
+    running: bool,
+
+    /// Only sessions that this identity, or name, has requested, holds or has started; with --log,
+    /// its entries
+    #[arg(long, value_name = "IDENTITY")]
+    by: Option<String>,
+
+    /// Only this service
+    #[arg(long, value_name = "S")]
+    service: Option<String>,
+
+    /// Only sessions that were requested, or entries that were added, since this time, such as
+    /// 2026-11-30T12:00:00Z, or within a duration, such as 2h
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
 
     /// The maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -39,9 +70,17 @@ const LOG: &[&str] =
 const THROUGH: &str = "through";
 
 pub async fn run(arguments: Arguments) -> Outcome {
-    let Arguments { log, limit, wide, json } = arguments;
-    let request = if log { Request::Log { limit } } else { Request::Sessions { limit } };
-    let answer = control::call(&Home::open()?, &request).await?;
+    let Arguments { log, follow, running, by, service, since, limit, wide, json } = arguments;
+    let home = Home::open()?;
+    let filter = Filter { by, service, since: since.map(Since::seconds) };
+    let request = match log {
+        true => Request::Log { limit, filter, follow },
+        false => Request::Sessions { limit, running, filter },
+    };
+    if follow {
+        return follow::run(&home, &request, json).await;
+    }
+    let answer = control::call(&home, &request).await?;
     if json {
         output::json(answer)?;
         return Ok(0);
@@ -76,7 +115,6 @@ fn cell(key: &str, row: &Value) -> Cell {
         }
         ("session", Value::String(text)) => Cell::id(text, None),
         ("capability", Value::String(text)) => Cell::id(text, Some(16)),
-        ("state", Value::String(text)) if row["running"] != 0 => Cell::running(plain(text)),
         ("state" | "outcome", Value::String(text)) => Cell::state(plain(text)),
         (_, Value::Null) => "-".into(),
         (_, Value::String(text)) => plain(text).into(),

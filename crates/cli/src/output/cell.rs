@@ -153,8 +153,9 @@ fn color_of(state: &str) -> Option<u8> {
         "running" | "served" | "shown" | "fine" => Some(GREEN),
         "denied" | "refused" | "expired" | "failed" | "revoked" | "wrong" | "conflicting"
         | "damaged" | "lost" => Some(RED),
-        "waiting" | "requested" | "away" | "new" | "note" | "yanked" | "not served"
-        | "starting" => Some(YELLOW),
+        "waiting" | "ready" | "away" | "new" | "note" | "yanked" | "not served" | "starting" => {
+            Some(YELLOW)
+        }
         _ => None,
     }
 }

@@ -251,6 +251,7 @@ pub(super) async fn remove(
     let named = service.clone();
     let removed =
         on_store(node, move |store| store.disallow(&identity, named.as_deref(), now)).await?;
+    node.close_unproved(&identity).await;
     // A right to every service may be left.
     let still = service.as_ref().filter(|name| node.may_request(&identity, name));
     Ok(json!({
@@ -279,6 +280,7 @@ pub(super) async fn remove_all(node: &Arc<Node>, text: String) -> Result<Value, 
     let mut ended: usize = by_session.chain(by_link).sum();
     // Also runs whose sessions expired while they ran, and runs that it has begun since.
     ended += sessions.end_identity(&identity, Reason::Revoked);
+    node.close_unproved(&identity).await;
     Ok(json!({
         "identity": identity.to_string(),
         "rights": removed.rights,

@@ -1,28 +1,58 @@
-//! Lists sessions and the audit log.
+//! Lists sessions.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use levada_client::control::Reply;
-use levada_core::Identity;
+use levada_client::control::{Filter, Reply};
+use levada_core::{Identity, UnixTime};
 use levada_home::known::Known;
 use serde_json::{Value, json};
 
+use super::identities;
+use super::reply::{on_store, refused};
 use crate::granted::{GrantedHop, GrantedPath, right_text};
+use crate::live::Run;
 use crate::node::Node;
-use crate::store::{AuditEntry, SessionFilter, SessionSummary};
+use crate::store::{SessionFilter, SessionState, SessionSummary};
 
-use super::reply::refused;
+/// The maximum number of rows in a list.
+pub(super) const MAX_LISTED: u32 = 10_000;
 
-/// The newest sessions, with what runs of them.
-pub(super) async fn sessions(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
-    let filter = SessionFilter { limit, ..SessionFilter::default() };
-    let list = node.with_store(move |store| store.sessions(&filter)).await;
-    let list = list.map_err(|error| refused(120, &error))?;
+/// The sessions that run, then the newest others.
+pub(super) async fn sessions(
+    node: &Arc<Node>,
+    limit: u32,
+    only_running: bool,
+    filter: Filter,
+) -> Result<Value, Reply> {
+    let by = resolve_by(node, filter.by).await?;
+    let service = filter.service;
+    let runs = node.peers.sessions.all();
+    let is_listed = |run: &&Run| {
+        by.is_none_or(|by| run.concerns(&by))
+            && service.as_ref().is_none_or(|name| *name == run.service)
+    };
+    let running = runs.iter().filter(is_listed).map(|run| run.session).collect();
+    let limit = limit.min(MAX_LISTED);
+    let since = UnixTime(filter.since.unwrap_or_default());
+    let filter = SessionFilter { running, only_running, by, service, since, limit };
+    let list = on_store(node, move |store| store.sessions(&filter)).await?;
     let names = names(node).await?;
-    let rows: Vec<Value> = list.iter().map(|session| session_row(node, session, &names)).collect();
-    Ok(json!({ "sessions": rows }))
+    let now = node.now();
+    let rows = list.iter().map(|session| session_row(session, &runs, &names, now));
+    Ok(json!({ "sessions": rows.collect::<Vec<_>>() }))
+}
+
+/// The identity of a condition.
+pub(super) async fn resolve_by(
+    node: &Arc<Node>,
+    by: Option<String>,
+) -> Result<Option<Identity>, Reply> {
+    match by {
+        Some(text) => identities::resolve(node, text).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// The pinned name of each identity; the oldest if it has several.
@@ -33,13 +63,20 @@ pub(super) async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>,
     Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
 }
 
-fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String>) -> Value {
+fn session_row(
+    session: &SessionSummary,
+    runs: &[Run],
+    names: &HashMap<Identity, String>,
+    now: UnixTime,
+) -> Value {
+    let runs: Vec<&Run> = runs.iter().filter(|run| run.session == session.id).collect();
     json!({
         "session": session.id.to_string(),
         "service": session.service,
-        "state": session.state.as_str(),
-        "running": node.peers.sessions.runs_of(&session.id),
-        "paths": paths(node, session, names),
+        "state": state(session, runs.len(), now),
+        "running": runs.len(),
+        "paths": runs.iter().filter_map(|run| run.path.as_ref()).map(|path| path_row(path, names))
+            .collect::<Vec<_>>(),
         "framing": session.framing.to_string(),
         "requester": session.requester.to_string(),
         "requester_name": names.get(&session.requester),
@@ -50,12 +87,25 @@ fn session_row(node: &Node, session: &SessionSummary, names: &HashMap<Identity, 
         "started": session.started.map(|time| time.0),
         "ended": session.ended.map(|time| time.0),
         "starts": session.starts,
+        "uses": session.uses,
     })
 }
 
-/// What each running start through middleboxes has granted. Only the audit log keeps it after the
-/// session's end.
-fn paths(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String>) -> Vec<Value> {
+/// The present state of a session: `running`, `ready` to be started, `used up`, `expired`,
+/// `revoked`, or `terminated`.
+fn state(session: &SessionSummary, runs: usize, now: UnixTime) -> &'static str {
+    match session.state {
+        _ if runs > 0 => "running",
+        SessionState::Requested | SessionState::Started if session.has_expired(now) => "expired",
+        SessionState::Requested | SessionState::Started if session.starts_left(now) > 0 => "ready",
+        SessionState::Requested | SessionState::Started => "used up",
+        ended => ended.as_str(),
+    }
+}
+
+/// The grants of a running start through middleboxes. Only the audit log keeps it after the end
+/// of the session.
+fn path_row(path: &GrantedPath, names: &HashMap<Identity, String>) -> Value {
     let middlebox = |hop: &GrantedHop| {
         let rights =
             hop.rights.iter().map(|(name, right)| (name.clone(), right_text(*right).into()));
@@ -66,36 +116,9 @@ fn paths(node: &Node, session: &SessionSummary, names: &HashMap<Identity, String
             "rights": rights.collect::<serde_json::Map<String, Value>>(),
         })
     };
-    let path = |path: &GrantedPath| {
-        json!({
-            "key_encapsulation": path.kem_name(),
-            "resumed": path.resumed,
-            "middleboxes": path.middleboxes.iter().map(middlebox).collect::<Vec<_>>(),
-        })
-    };
-    node.peers.sessions.paths_of(&session.id).iter().map(path).collect()
-}
-
-/// The newest entries of the audit log.
-pub(super) async fn log(node: &Arc<Node>, limit: u32) -> Result<Value, Reply> {
-    let entries = node.with_store(move |store| store.audit(limit, None)).await;
-    let entries = entries.map_err(|error| refused(120, &error))?;
-    let names = names(node).await?;
-    let rows: Vec<Value> = entries.iter().map(|entry| log_row(entry, &names)).collect();
-    Ok(json!({ "log": rows }))
-}
-
-fn log_row(entry: &AuditEntry, names: &HashMap<Identity, String>) -> Value {
     json!({
-        "id": entry.id,
-        "time": entry.time.0,
-        "identity": entry.identity.map(|identity| identity.to_string()),
-        "identity_name": entry.identity.and_then(|identity| names.get(&identity)),
-        "operation": entry.operation,
-        "service": entry.service,
-        "session": entry.session.map(|session| session.to_string()),
-        "capability": entry.link.map(|link| link.to_string()),
-        "outcome": entry.outcome,
-        "text": entry.text,
+        "key_encapsulation": path.kem_name(),
+        "resumed": path.resumed,
+        "middleboxes": path.middleboxes.iter().map(middlebox).collect::<Vec<_>>(),
     })
 }

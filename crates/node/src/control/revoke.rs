@@ -58,6 +58,7 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     // TLS tickets from before the change must not resume connections.
     node.forget_sessions();
     let was_allowed = on_store(node, move |store| store.disallow(&identity, None, now)).await? > 0;
+    node.close_unproved(&identity).await;
     Ok(json!({
         "was_allowed": was_allowed,
         "allowed_by_config": node.rights.policy.allows_any(&identity),

@@ -26,7 +26,7 @@ use levada_home::Home;
 use levada_home::address::{self, advertised};
 
 use super::reply::{check_service, on_store, refused, send};
-use super::{access, identities, invitations, list, revoke, share};
+use super::{access, identities, invitations, list, log, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -90,6 +90,11 @@ async fn serve_connection(node: Arc<Node>, stream: UnixStream) {
         Ok(Request::Share(request)) if request.settings.foreground => {
             return share::hold(&node, request, reader, write).await;
         }
+        Ok(Request::Log { limit, filter, follow: true }) => {
+            // As for the catalogue, the reader's buffer is empty.
+            let read = reader.into_inner().into_inner();
+            return log::follow(&node, limit, filter, read, write).await;
+        }
         Ok(request) => handle(&node, request).await,
         Err(error) => (Err(refused(2, &error)), None),
     };
@@ -147,8 +152,10 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
         // `serve_connection` handles it.
         Request::Catalogue => Err(no_catalogue()),
         Request::Restore { .. } => Ok(json!({})),
-        Request::Sessions { limit } => list::sessions(node, limit).await,
-        Request::Log { limit } => list::log(node, limit).await,
+        Request::Sessions { limit, running, filter } => {
+            list::sessions(node, limit, running, filter).await
+        }
+        Request::Log { limit, filter, .. } => log::list(node, limit, filter).await,
         Request::Invite { service, name, expires_secs, addresses } => {
             invite(node, service, name, expires_secs, &addresses).await
         }

@@ -175,7 +175,7 @@ fn outcome_of(reason: Reason) -> &'static str {
     }
 }
 
-/// Records the end of a run in the audit log.
+/// Records the end of a run in the log and the audit log.
 pub(super) async fn record_end(
     context: &Arc<RequestContext>,
     session: SessionId,
@@ -183,6 +183,9 @@ pub(super) async fn record_end(
     link: Option<LinkId>,
     outcome: &'static str,
 ) {
+    let name = context.peer_name();
+    let peer = context.peer;
+    tracing::info!(name = name.as_deref(), %peer, service, %session, outcome, "session ended");
     let recorded = context.on_store(move |context, store| {
         let entry = NewAuditEntry {
             identity: Some(context.peer),

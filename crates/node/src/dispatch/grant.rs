@@ -19,7 +19,9 @@ use crate::store::{NewSession, Permission, RequestError};
 
 use super::connect;
 use super::context::{OperationResult, RequestContext};
-use super::refusal::{denied, failed, no_longer_permitted, not_open, unknown_service};
+use super::refusal::{
+    denied, failed, no_longer_permitted, not_open, unknown_service,
+};
 use super::start::{Admitted, Start, about, refused_params};
 
 /// A session that was granted but is not stored yet.
@@ -60,6 +62,7 @@ pub(super) async fn serve(
 impl RequestContext {
     /// Creates a session. The grant is sent only after the session is on disk.
     pub(super) async fn request(self: &Arc<Self>, request: wire::Request) -> OperationResult {
+        self.store_end_of_right(&request.service).await?;
         let (grant, ()) = self.grant(request, |service, params| service.check(params))?;
         let created = self.on_store(move |_, store| {
             store.create_session(&grant.new_session(), grant.now).map(|()| grant)
@@ -79,6 +82,7 @@ impl RequestContext {
         request: wire::Request,
         prepare: impl FnOnce(&dyn Service, &Params) -> Result<(R, Option<GrantedPath>), Refused>,
     ) -> Result<(Grant, Admitted<R>), Refusal> {
+        self.store_end_of_right(&request.service).await?;
         let (grant, (run, granted)) = self.grant(request, prepare)?;
         if grant.body.identity != self.peer {
             return Err(denied("a session is started by its holder; request it first"));
@@ -94,6 +98,17 @@ impl RequestContext {
             Ok((grant, admitted))
         });
         admitted.await
+    }
+
+    /// Stores the time if a right of the peer to `service` has expired, so that it stays so even if
+    /// the clock is set back.
+    async fn store_end_of_right(&self, service: &str) -> Result<(), Refusal> {
+        let now = self.node.now();
+        if !self.node.rights.store.right_has_expired(&self.peer, service, now) {
+            return Ok(());
+        }
+        let stored = self.node.with_store(move |store| store.store_time(now)).await;
+        stored.map_err(|error| failed(&error))
     }
 
     /// Checks a request, with its parameters by `check`, and generates the root, the id and the

@@ -10,7 +10,7 @@ use levada_service::Context;
 use levada_services::catalogue::{CatalogueHandle, SwarmOffer};
 use levada_services::registry;
 use levada_services::swarm::Shares;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::calls::Calls;
 use crate::catalogue;
@@ -95,7 +95,8 @@ pub(super) fn assemble(
         notes.extend(missing.iter().map(ToString::to_string));
     }
     let sockets = Sockets::bind(config, overrides, previous, &mut notes)?;
-    store.now_at_least(clock.now()).map_err(UpError::of)?;
+    store.now(clock.now());
+    store.set_retention(&(&config.retention).into()).map_err(UpError::of)?;
     let middlebox = sockets.start_middlebox(&key, config, known, &mut notes)?;
     let network = sockets.network(config, overrides, &key, &services, middlebox)?;
     let sharing = sharing(home, config);
@@ -108,7 +109,12 @@ pub(super) fn assemble(
         name: overrides.name.clone().or_else(|| config.name.clone()).unwrap_or_else(host_name),
         services,
         sharing,
-        rights: Rights { policy, store, session_expires: config.session_expires },
+        rights: Rights {
+            policy,
+            store,
+            session_expires: config.session_expires,
+            retention: Notify::new(),
+        },
         forwards: Forwards::new(client.clone()),
         client,
         catalogue,

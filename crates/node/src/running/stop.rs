@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use crate::{control, http, listen, provider, server, shares};
+use crate::{control, http, listen, provider, retention, server, shares};
 use levada_config::{Config, ConfigError};
 
 use super::announcer;
@@ -67,6 +67,7 @@ pub(super) async fn serve(
     }
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(maintain(node.clone()));
+    tasks.spawn(retention::serve(node.clone()));
     tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(shares::serve_stored(node.clone()));
     tasks.spawn(provider::serve(node.clone()));

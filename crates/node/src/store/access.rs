@@ -6,7 +6,7 @@ use levada_capability::SessionId;
 use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
-use super::session::{first_link_uses, summary};
+use super::session_list::{by_id, by_ids};
 use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, rights, row};
 
 /// The origin of a right.
@@ -84,7 +84,7 @@ impl Store {
     pub fn add_right(&self, new: &NewRight, now: UnixTime) -> Result<(), StoreError> {
         self.write_rights([new.identity], |tx| {
             add(tx, new, RightSource::Owner, now)?;
-            let text = new.identity.to_string();
+            let text = limits_text(new);
             let entry = NewAuditEntry {
                 service: new.service,
                 text: &text,
@@ -107,9 +107,9 @@ impl Store {
         })
     }
 
-    /// The capabilities of sessions that have not ended, newest sessions first: of those that can be
-    /// started, and of those in `running`. Sessions that `own`, the node, requested for itself are
-    /// not among them. At most `limit` sessions.
+    /// The capabilities of the sessions in `running`, and of those that can be started; newest first
+    /// each. Sessions that `own`, the node, requested for itself are not among them. At most `limit`
+    /// sessions.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -120,26 +120,21 @@ impl Store {
         now: UnixTime,
         limit: usize,
     ) -> Result<Vec<AccessCapability>, StoreError> {
+        let is_own = |one: &SessionSummary| one.requester == *own && one.holder == *own;
         self.database.read(|connection| {
-            let mut open = connection.prepare_cached(
-                "SELECT session.*, ifnull(used, 0) AS starts
-                 FROM session LEFT JOIN link_use ON link_use.link = link_id
-                 WHERE state IN ('requested', 'started') AND expires > ?1
-                   AND NOT (requester = ?2 AND holder = ?2)
-                 ORDER BY +created DESC, id",
-            )?;
-            let sessions = open.query_map((row::from_time(now), own.as_bytes()), |row| {
-                Ok((summary(row)?, first_link_uses(row)?))
-            })?;
-            let mut found = Vec::new();
-            for session in sessions {
-                let (session, uses) = session?;
-                let left = uses.saturating_sub(session.starts);
-                if found.len() < limit && (left > 0 || running.contains(&session.id)) {
-                    found.push((session, left));
+            let mut found = by_ids(connection, running)?;
+            found.retain(|session| !is_own(session));
+            for id in startable(connection, now, limit)? {
+                if found.len() >= limit {
+                    break;
                 }
+                let session = by_id(connection, &id)?.filter(|session| !is_own(session));
+                found.extend(session.filter(|session| {
+                    session.starts_left(now) > 0 && !running.contains(&session.id)
+                }));
             }
-            with_holders(connection, found)
+            found.truncate(limit);
+            with_holders(connection, found, now)
         })
     }
 
@@ -165,11 +160,42 @@ impl Store {
     }
 }
 
+/// The newest sessions that can be started. They may include used-up ones of earlier versions, and
+/// those of the node, so they are ten times as many as are listed.
+fn startable(
+    connection: &Connection,
+    now: UnixTime,
+    limit: usize,
+) -> rusqlite::Result<Vec<SessionId>> {
+    let limit = i64::try_from(limit.saturating_mul(10)).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            "SELECT id FROM session
+             WHERE state IN ('requested', 'started') AND used_up = 0 AND expires > ?1
+             ORDER BY created DESC, id LIMIT ?2",
+        )?
+        .query_map((row::from_time(now), limit), |row| row::session_id(row, "id"))?
+        .collect()
+}
+
+/// The identity that receives a right, and its limits, for the audit log.
+fn limits_text(new: &NewRight) -> String {
+    let mut text = new.identity.to_string();
+    if new.expires != UnixTime::NEVER {
+        text += &format!(" until {}", audit::utc(new.expires));
+    }
+    if let Some(uses) = new.uses {
+        text += &format!(", uses: {uses}");
+    }
+    text
+}
+
 /// A capability of each session for its requester, its first holder, and the identities of other
 /// links by which it was started and that are not revoked.
 fn with_holders(
     connection: &Connection,
-    sessions: Vec<(SessionSummary, u32)>,
+    sessions: Vec<SessionSummary>,
+    now: UnixTime,
 ) -> rusqlite::Result<Vec<AccessCapability>> {
     let mut links = connection.prepare_cached(
         "SELECT DISTINCT identity FROM link_use
@@ -177,7 +203,8 @@ fn with_holders(
            AND link NOT IN (SELECT link FROM revocation)",
     )?;
     let mut all = Vec::new();
-    for (session, uses) in sessions {
+    for session in sessions {
+        let uses = session.starts_left(now);
         let of_links =
             links.query_map([session.id.as_bytes()], |row| row::identity(row, "identity"))?;
         let mut identities: BTreeSet<Identity> = of_links.collect::<Result<_, _>>()?;

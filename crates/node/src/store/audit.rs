@@ -1,8 +1,11 @@
-//! The audit log: time, identity, operation, capability and outcome. Rows are only added.
+//! The audit log: time, identity, operation, capability and outcome. Rows are only added, and
+//! removed after their retention.
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
-use rusqlite::{Connection, Row, named_params};
+use rusqlite::{Connection, Row, ToSql, named_params};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use super::{Store, StoreError, row};
 
@@ -59,6 +62,19 @@ pub struct AuditEntry {
     pub text: String,
 }
 
+/// The entries to list. All conditions apply.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// Entries of this identity.
+    pub by: Option<Identity>,
+    /// Entries about this service.
+    pub service: Option<String>,
+    /// Entries of this time or later.
+    pub since: UnixTime,
+    /// Entries with a higher id.
+    pub after: i64,
+}
+
 impl Store {
     /// Adds an entry for an operation that changes nothing else in the store. The other calls add
     /// their own entries.
@@ -81,6 +97,62 @@ impl Store {
                 .collect()
         })
     }
+}
+
+impl Store {
+    /// The newest `limit` entries that match `filter`, newest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn newest_entries(
+        &self,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        self.database.read(|connection| list(connection, filter, "DESC", limit))
+    }
+
+    /// The first `limit` entries that match `filter`, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn next_entries(
+        &self,
+        filter: &AuditFilter,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        self.database.read(|connection| list(connection, filter, "ASC", limit))
+    }
+}
+
+fn list(
+    connection: &Connection,
+    filter: &AuditFilter,
+    order: &str,
+    limit: u32,
+) -> rusqlite::Result<Vec<AuditEntry>> {
+    let since = row::from_time(filter.since);
+    let by = filter.by.as_ref().map(Identity::as_bytes);
+    let mut params: Vec<(&str, &dyn ToSql)> = vec![(":after", &filter.after), (":limit", &limit)];
+    let mut conditions = "id > :after".to_owned();
+    if since > 0 {
+        // The first entry bounds the search: ids ascend with time, unless the clock was set back.
+        conditions += " AND time >= :since AND id >= (
+            SELECT id FROM audit WHERE time >= :since ORDER BY time, id LIMIT 1)";
+        params.push((":since", &since));
+    }
+    if let Some(by) = &by {
+        conditions += " AND identity = :by";
+        params.push((":by", by));
+    }
+    if let Some(service) = &filter.service {
+        // The index of an identity is narrower than that of a service.
+        conditions +=
+            if by.is_some() { " AND +service = :service" } else { " AND service = :service" };
+        params.push((":service", service));
+    }
+    let sql = format!("SELECT * FROM audit WHERE {conditions} ORDER BY id {order} LIMIT :limit");
+    connection.prepare_cached(&sql)?.query_map(params.as_slice(), entry)?.collect()
 }
 
 pub(super) fn add(
@@ -117,4 +189,11 @@ fn entry(row: &Row) -> rusqlite::Result<AuditEntry> {
         outcome: row.get("outcome")?,
         text: row.get("text")?,
     })
+}
+
+/// A time in texts of the log: RFC 3339, in UTC.
+pub(super) fn utc(time: UnixTime) -> String {
+    let seconds = i64::try_from(time.0).ok();
+    let date = seconds.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    date.and_then(|date| date.format(&Rfc3339).ok()).unwrap_or_else(|| time.to_string())
 }

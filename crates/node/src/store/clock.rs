@@ -3,7 +3,7 @@
 use levada_core::UnixTime;
 
 use super::time::{self, Now, Time};
-use super::{Store, StoreError};
+use super::{Store, StoreError, retention};
 
 impl Store {
     /// The effective time when the system clock shows `clock`: never less than the stored time. It
@@ -43,13 +43,18 @@ impl Store {
     }
 
     /// Makes `now` the effective time, even if it is earlier than the stored one or a jump. The
-    /// owner confirms the clock.
+    /// owner confirms the clock, so what has outlived its retention may be removed.
     ///
     /// # Errors
     /// [`StoreError`] if the time could not be stored.
     pub fn accept_clock(&self, now: UnixTime) -> Result<(), StoreError> {
-        self.database
-            .write_then(|tx| Ok(time::insert(tx, now)?), |()| *self.time() = Time::accepted(now))
+        self.database.write_then(
+            |tx| {
+                retention::lift_hold(tx)?;
+                Ok(time::insert(tx, now)?)
+            },
+            |()| *self.time() = Time::accepted(now),
+        )
     }
 
     pub(super) fn is_jump(&self, now: UnixTime) -> bool {

@@ -49,8 +49,8 @@ impl Store {
         Ok(with_beginning(found.into_iter().map(Identity::from_bytes), text))
     }
 
-    /// The sessions, and the links of capabilities in the audit log, whose ids begin with `text`;
-    /// at most four of each.
+    /// The sessions, and the links of capabilities that were granted, used or revoked, whose ids
+    /// begin with `text`; at most four of each.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -71,8 +71,11 @@ impl Store {
             let links = self.database.read(|connection| {
                 connection
                     .prepare(
-                        "SELECT DISTINCT link, session FROM audit
-                         WHERE link BETWEEN ?1 AND ?2 AND session IS NOT NULL LIMIT ?3",
+                        "SELECT link_id AS link, id AS session FROM session
+                         WHERE link_id BETWEEN ?1 AND ?2
+                         UNION SELECT link, session FROM link_use WHERE link BETWEEN ?1 AND ?2
+                         UNION SELECT link, session FROM revocation WHERE link BETWEEN ?1 AND ?2
+                         LIMIT ?3",
                     )?
                     .query_map((lowest, highest, MAX_MATCHES), |row| {
                         let link = LinkId::from_bytes(row.get("link")?);

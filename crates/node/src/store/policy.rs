@@ -36,6 +36,11 @@ impl Store {
         self.rights().permitted_until(identity, service, by_name, now)
     }
 
+    /// Returns true if a right of `identity` to `service` has expired.
+    pub fn right_has_expired(&self, identity: &Identity, service: &str, now: UnixTime) -> bool {
+        self.rights().has_expired(identity, service, now)
+    }
+
     /// The rights of a peer if the lists in memory decide about them. `None` if the database does:
     /// see [`Self::peer_status`].
     pub fn listed_status(&self, identity: &Identity, now: UnixTime) -> Option<PeerStatus> {
@@ -110,7 +115,8 @@ fn has_right(connection: &Connection, identity: &Identity) -> rusqlite::Result<b
             "SELECT 1
              WHERE EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
                 OR EXISTS (SELECT 1 FROM session
-                           WHERE holder = ?1 AND state IN ('requested', 'started'))",
+                           WHERE holder = ?1 AND state IN ('requested', 'started')
+                             AND used_up = 0)",
         )?
         .exists([identity.as_bytes()])
 }

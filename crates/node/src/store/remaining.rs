@@ -1,12 +1,13 @@
 //! The sessions that an identity can still use without a permission to request further ones.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Identity, UnixTime};
-use rusqlite::{Row, named_params};
+use rusqlite::Connection;
 
-use super::session::{first_link_uses, summary};
+use super::session_list::by_id;
 use super::{SessionSummary, Store, StoreError, row};
 
 /// A session that concerns an identity.
@@ -16,7 +17,7 @@ pub struct Remaining {
     pub session: SessionSummary,
     /// Whether it has not expired, and its first link has a use left.
     pub can_start: bool,
-    /// The last link by which the identity has started it.
+    /// A link that names the identity and by which it was started, other than the first one.
     pub link: Option<LinkId>,
 }
 
@@ -35,47 +36,82 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Remaining>, StoreError> {
         self.database.read(|connection| {
-            // The audit log has no index of identities: one pass over it.
-            let mut unexpired = connection.prepare(
-                "WITH start AS (
-                     SELECT session, link, max(id) FROM audit
-                     WHERE identity = :identity AND operation = 'connect' GROUP BY session)
-                 SELECT session.*, ifnull(used, 0) AS starts, start.link AS by_link
-                 FROM session LEFT JOIN start ON start.session = session.id
-                              LEFT JOIN link_use ON link_use.link = link_id
-                 WHERE state IN ('requested', 'started') AND expires > :now
-                   AND (requester = :identity OR holder = :identity
-                        OR start.link NOT IN (SELECT link FROM revocation))
-                 ORDER BY +created DESC, id LIMIT :limit",
-            )?;
-            let params = named_params! {
-                ":identity": identity.as_bytes(), ":now": row::from_time(now), ":limit": limit,
-            };
-            let found = unexpired.query_map(params, |row| remaining(row, now))?;
-            let mut all = found.collect::<rusqlite::Result<Vec<_>>>()?;
+            let links = passed_links(connection, identity, now, limit)?;
+            let mut all = Vec::new();
+            for session in startable(connection, identity, &links, now, limit)? {
+                all.extend(remaining(connection, &session, &links, now)?);
+            }
             all.retain(|one| one.can_start || running.contains(&one.session.id));
+            all.sort_by_key(|one| Reverse((one.session.created, one.session.id)));
+            all.truncate(limit as usize);
             let listed: BTreeSet<_> = all.iter().map(|one| one.session.id).collect();
-            let mut by_id = connection.prepare(
-                "SELECT session.*, ifnull(used, 0) AS starts, NULL AS by_link
-                 FROM session LEFT JOIN link_use ON link_use.link = link_id WHERE id = ?1",
-            )?;
-            for id in running.difference(&listed) {
-                all.extend(
-                    by_id
-                        .query_map([id.as_bytes()], |row| remaining(row, now))?
-                        .collect::<rusqlite::Result<Vec<_>>>()?,
-                );
+            for session in running.difference(&listed) {
+                all.extend(remaining(connection, session, &BTreeMap::new(), now)?);
             }
             Ok(all)
         })
     }
 }
 
-fn remaining(row: &Row, now: UnixTime) -> rusqlite::Result<Remaining> {
-    let session = summary(row)?;
-    let uses = first_link_uses(row)?;
-    let has_expired = row::has_expired(session.expires, now);
-    let can_start = !session.state.has_ended() && !has_expired && session.starts < uses;
-    let link = row.get::<_, Option<_>>("by_link")?.map(LinkId::from_bytes);
-    Ok(Remaining { session, can_start, link })
+/// The sessions that can be started and that were started by a link that names `identity`, is not
+/// the first one of its session, and is not revoked; each with the link. At most `limit`.
+fn passed_links(
+    connection: &Connection,
+    identity: &Identity,
+    now: UnixTime,
+    limit: u32,
+) -> rusqlite::Result<BTreeMap<SessionId, LinkId>> {
+    connection
+        .prepare_cached(
+            "SELECT session, link_use.link AS link
+             FROM link_use JOIN session ON session.id = link_use.session
+             WHERE identity = ?1 AND passed_on = 1
+               AND state IN ('requested', 'started') AND used_up = 0 AND expires > ?2
+               AND link_use.link NOT IN (SELECT link FROM revocation)
+             LIMIT ?3",
+        )?
+        .query_map((identity.as_bytes(), row::from_time(now), limit), |row| {
+            Ok((row::session_id(row, "session")?, row::link_id(row, "link")?))
+        })?
+        .collect()
+}
+
+/// The sessions that can be started and that `identity` requested, holds by their first link, or
+/// uses by one of `links`.
+fn startable(
+    connection: &Connection,
+    identity: &Identity,
+    links: &BTreeMap<SessionId, LinkId>,
+    now: UnixTime,
+    limit: u32,
+) -> rusqlite::Result<BTreeSet<SessionId>> {
+    let mut all: BTreeSet<SessionId> = links.keys().copied().collect();
+    for column in ["requester", "holder"] {
+        let mut of_identity = connection.prepare_cached(&format!(
+            "SELECT id FROM session
+             WHERE {column} = ?1 AND state IN ('requested', 'started') AND used_up = 0
+               AND expires > ?2
+             ORDER BY created DESC, id LIMIT ?3"
+        ))?;
+        let params = (identity.as_bytes(), row::from_time(now), limit);
+        let found = of_identity.query_map(params, |row| row::session_id(row, "id"))?;
+        for session in found {
+            all.insert(session?);
+        }
+    }
+    Ok(all)
+}
+
+fn remaining(
+    connection: &Connection,
+    id: &SessionId,
+    links: &BTreeMap<SessionId, LinkId>,
+    now: UnixTime,
+) -> rusqlite::Result<Option<Remaining>> {
+    let session = by_id(connection, id)?;
+    Ok(session.map(|session| Remaining {
+        can_start: session.starts_left(now) > 0,
+        link: links.get(id).copied(),
+        session,
+    }))
 }

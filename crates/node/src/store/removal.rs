@@ -1,11 +1,13 @@
 //! Removes rights, with all that follows from them.
 
+use std::collections::BTreeSet;
+
 use levada_capability::{LinkId, SessionId};
 use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::Connection;
 
 use super::end::revoke_link;
-use super::session::first_link_uses;
+use super::session::summary;
 use super::{NewAuditEntry, Store, StoreError, audit, row, ticket};
 
 /// The effects of [`Store::remove_access`].
@@ -89,25 +91,24 @@ fn revoke_sessions(
     by: &Identity,
     now: UnixTime,
 ) -> rusqlite::Result<Vec<SessionId>> {
-    let mut found = connection.prepare(
-        "SELECT id, link_id, session.link AS link, ifnull(used, 0) AS starts
-         FROM session LEFT JOIN link_use ON link_use.link = link_id
-         WHERE (requester = ?1 OR holder = ?1) AND state IN ('requested', 'started')
-         ORDER BY id",
-    )?;
-    let found = found.query_map([identity.as_bytes()], |row| {
-        let left = first_link_uses(row)?.saturating_sub(row.get("starts")?);
-        Ok((row::session_id(row, "id")?, row::link_id(row, "link_id")?, left))
-    })?;
-    let mut revoked = Vec::new();
-    for session in found.collect::<Result<Vec<_>, _>>()? {
-        let (session, link, left) = session;
-        if left > 0 {
-            revoke_link(connection, &link, &session, by, now)?;
-            revoked.push(session);
+    let mut found = BTreeSet::new();
+    for column in ["requester", "holder"] {
+        let mut of_identity = connection.prepare_cached(&format!(
+            "SELECT session.*, ifnull(used, 0) AS starts
+             FROM session LEFT JOIN link_use ON link_use.link = link_id
+             WHERE {column} = ?1 AND state IN ('requested', 'started') AND used_up = 0"
+        ))?;
+        for session in of_identity.query_map([identity.as_bytes()], summary)? {
+            let session = session?;
+            if session.starts < session.uses {
+                found.insert((session.id, session.link_id));
+            }
         }
     }
-    Ok(revoked)
+    for (session, link) in &found {
+        revoke_link(connection, link, session, by, now)?;
+    }
+    Ok(found.into_iter().map(|(session, _)| session).collect())
 }
 
 /// Revokes the links that name the identity, of sessions of others.
@@ -121,8 +122,8 @@ fn revoke_links(
         .prepare(
             "SELECT session.id AS id, link_use.link AS link_id
              FROM link_use JOIN session ON session.id = link_use.session
-             WHERE link_use.identity = ?1 AND state IN ('requested', 'started')
-               AND link_use.link <> session.link_id
+             WHERE link_use.identity = ?1 AND link_use.passed_on = 1
+               AND state IN ('requested', 'started')
                AND link_use.link NOT IN (SELECT link FROM revocation)
              ORDER BY link_use.link",
         )?

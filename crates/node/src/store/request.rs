@@ -24,12 +24,16 @@ impl Store {
     /// # Errors
     /// [`RequestError`] if no right permits it, it is not on disk, or the id is taken.
     pub fn create_session(&self, new: &NewSession, now: UnixTime) -> Result<(), RequestError> {
-        self.write_request(new, |tx| {
+        let created = self.write_request(new, |tx| {
             if !use_permission(tx, new, now)? {
                 return Err(Fault::Refused(RequestError::NotPermitted));
             }
             Ok(create(tx, new, now)?)
-        })
+        });
+        if let Err(RequestError::NotPermitted) = created {
+            self.store_time(now)?;
+        }
+        created
     }
 
     /// As `write`, for the request of a session; the rights in memory follow if it uses one.

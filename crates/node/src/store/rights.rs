@@ -99,6 +99,13 @@ impl Rights {
         valid.filter(|allowed| allowed.covers(service, by_name)).map(|one| one.expires).max()
     }
 
+    /// Returns true if a right of `identity` to `service` has expired.
+    pub fn has_expired(&self, identity: &Identity, service: &str, now: UnixTime) -> bool {
+        let covers = |right: &Allowed| right.covers(service, false);
+        let mut rights = self.0.get(identity).into_iter().flat_map(|entry| &entry.allowed);
+        rights.any(|right| covers(right) && row::has_expired(right.expires, now))
+    }
+
     /// Returns true if `identity` may request any service, unless it is denied.
     pub fn allows_any(&self, identity: &Identity, now: UnixTime) -> bool {
         let entry = self.0.get(identity);

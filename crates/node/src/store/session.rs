@@ -1,4 +1,4 @@
-//! Sessions: creates, finds and lists them.
+//! Sessions: creates and finds them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -148,22 +148,22 @@ pub struct SessionSummary {
     pub ended: Option<UnixTime>,
     /// How many times it was started, by any link.
     pub starts: u32,
+    /// The starts that its first link permits.
+    pub uses: u32,
 }
 
-/// Which sessions to list, newest first.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionFilter {
-    /// Omit sessions that have ended.
-    pub active: bool,
-    /// Only sessions whose first link names this identity.
-    pub holder: Option<Identity>,
-    /// The maximum number of sessions.
-    pub limit: u32,
-}
+impl SessionSummary {
+    /// Returns true if it has expired, whether or not it was started.
+    pub fn has_expired(&self, now: UnixTime) -> bool {
+        self.state == SessionState::Expired || row::has_expired(self.expires, now)
+    }
 
-impl Default for SessionFilter {
-    fn default() -> Self {
-        Self { active: false, holder: None, limit: 1000 }
+    /// The starts that its first link still permits.
+    pub fn starts_left(&self, now: UnixTime) -> u32 {
+        match self.state.has_ended() || self.has_expired(now) {
+            true => 0,
+            false => self.uses.saturating_sub(self.starts),
+        }
     }
 }
 
@@ -178,69 +178,6 @@ impl Store {
                 .prepare_cached("SELECT * FROM session WHERE id = ?1")?
                 .query_row([id.as_bytes()], record)
                 .optional()
-        })
-    }
-
-    /// The sessions that match `filter`, newest first.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they could not be read.
-    pub fn sessions(&self, filter: &SessionFilter) -> Result<Vec<SessionSummary>, StoreError> {
-        self.database.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT session.*, ifnull(used, 0) AS starts
-                     FROM session LEFT JOIN link_use ON link_use.link = link_id
-                     WHERE (NOT :active OR state IN ('requested', 'started'))
-                       AND (:holder IS NULL OR holder = :holder)
-                     ORDER BY created DESC, id LIMIT :limit",
-                )?
-                .query_map(
-                    named_params! {
-                        ":active": filter.active,
-                        ":holder": filter.holder.as_ref().map(Identity::as_bytes),
-                        ":limit": filter.limit,
-                    },
-                    summary,
-                )?
-                .collect()
-        })
-    }
-
-    /// The sessions that `requester` requested for other identities and that have not ended, newest
-    /// first, at most `limit`.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they could not be read.
-    pub fn requested_for_others(
-        &self,
-        requester: &Identity,
-        limit: u32,
-    ) -> Result<Vec<SessionSummary>, StoreError> {
-        self.database.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT session.*, ifnull(used, 0) AS starts
-                     FROM session LEFT JOIN link_use ON link_use.link = link_id
-                     WHERE requester = ?1 AND holder <> ?1 AND state IN ('requested', 'started')
-                     ORDER BY created DESC, id LIMIT ?2",
-                )?
-                .query_map((requester.as_bytes(), limit), summary)?
-                .collect()
-        })
-    }
-
-    /// The number of sessions that have not ended.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they could not be counted.
-    pub fn open_sessions(&self) -> Result<u64, StoreError> {
-        self.database.read(|connection| {
-            connection.query_row(
-                "SELECT count(*) FROM session WHERE state IN ('requested', 'started')",
-                [],
-                |row| row.get::<_, u32>(0).map(u64::from),
-            )
         })
     }
 
@@ -355,11 +292,12 @@ pub(super) fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
         started: row::optional_time(row, "started")?,
         ended: row::optional_time(row, "ended")?,
         starts: row.get("starts")?,
+        uses: first_link_uses(row)?,
     })
 }
 
 /// The starts that the first link of a session permits.
-pub(super) fn first_link_uses(row: &Row) -> rusqlite::Result<u32> {
+fn first_link_uses(row: &Row) -> rusqlite::Result<u32> {
     let no_signatures: &[[u8; 0]] = &[];
     // The node has encoded this link itself.
     let first = Chain::decode(vec![row.get("link")?], no_signatures).ok();

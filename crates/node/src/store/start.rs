@@ -84,13 +84,17 @@ impl Store {
         start: &NewStart,
         now: UnixTime,
     ) -> Result<(), StartError> {
-        self.write_request(new, |tx| {
+        let outcome = self.write_request(new, |tx| {
             if !request::use_permission(tx, new, now)? {
                 return Err(Fault::Refused(StartError::NotPermitted));
             }
             session::create(tx, new, now)?;
             self.count_start(tx, start, now)
-        })
+        });
+        if let Err(StartError::NotPermitted | StartError::Expired) = outcome {
+            self.store_time(now)?;
+        }
+        outcome
     }
 
     /// The number of uses of a link.
@@ -110,9 +114,10 @@ impl Store {
     ) -> Result<(), Fault<StartError>> {
         let found = self.check_start(tx, start, now)?;
         for (position, (link, uses)) in start.uses.iter().enumerate() {
-            count_use(tx, &start.session, (link, *uses), start.identities.get(position))?;
+            let identity = start.identities.get(position);
+            count_use(tx, &start.session, (link, *uses), (position, identity))?;
         }
-        mark_started(tx, &start.session, now)?;
+        mark_started(tx, start, now)?;
         policy::add_known(tx, start.identities)?;
         let entry = NewAuditEntry {
             identity: Some(start.by),
@@ -167,16 +172,17 @@ fn count_use(
     connection: &Connection,
     session: &SessionId,
     (link, uses): (&LinkId, u32),
-    identity: Option<&Identity>,
+    (position, identity): (usize, Option<&Identity>),
 ) -> Result<(), Fault<StartError>> {
     if used(connection, link)? >= uses {
         return Err(Fault::Refused(StartError::UsedUp(*link)));
     }
     let mut count = connection.prepare_cached(
-        "INSERT INTO link_use (link, session, used, identity) VALUES (?1, ?2, 1, ?3)
+        "INSERT INTO link_use (link, session, used, identity, passed_on) VALUES (?1, ?2, 1, ?3, ?4)
          ON CONFLICT (link) DO UPDATE SET used = used + 1",
     )?;
-    count.execute((link.as_bytes(), session.as_bytes(), identity.map(Identity::as_bytes)))?;
+    let identity = identity.map(Identity::as_bytes);
+    count.execute((link.as_bytes(), session.as_bytes(), identity, position > 0))?;
     Ok(())
 }
 
@@ -188,15 +194,17 @@ fn used(connection: &Connection, link: &LinkId) -> rusqlite::Result<u32> {
     Ok(used.unwrap_or(0))
 }
 
-fn mark_started(
-    connection: &Connection,
-    session: &SessionId,
-    now: UnixTime,
-) -> rusqlite::Result<()> {
+/// Marks the session as started, and as used up if its first link is.
+fn mark_started(connection: &Connection, start: &NewStart, now: UnixTime) -> rusqlite::Result<()> {
+    let is_used_up = match start.uses.first() {
+        Some((link, uses)) => used(connection, link)? >= *uses,
+        None => false,
+    };
     connection
         .prepare_cached(
-            "UPDATE session SET state = 'started', started = ifnull(started, ?2) WHERE id = ?1",
+            "UPDATE session SET state = 'started', started = ifnull(started, ?2), used_up = ?3
+             WHERE id = ?1",
         )?
-        .execute((session.as_bytes(), row::from_time(now)))?;
+        .execute((start.session.as_bytes(), row::from_time(now), is_used_up))?;
     Ok(())
 }

@@ -34,6 +34,9 @@ pub(super) struct Time {
     /// Whether the clock was read since the start. The first reading is not a jump, because the
     /// node may have been off for any time.
     running: bool,
+    /// The first reading, if it was more than a day ahead of the stored time: the clock may be
+    /// wrong.
+    leap: Option<UnixTime>,
 }
 
 impl Time {
@@ -42,7 +45,7 @@ impl Time {
             .query_row("SELECT time FROM clock", [], |row| row.get(0).map(row::to_time))
             .optional()?
             .unwrap_or_default();
-        Ok(Self { highest: stored, stored, running: false })
+        Ok(Self { highest: stored, stored, running: false, leap: None })
     }
 
     /// The highest time that was not a jump.
@@ -66,6 +69,10 @@ impl Time {
         if self.is_jump(clock) {
             return Now { time: clock, jumped: true };
         }
+        let is_new = self.stored == UnixTime::default();
+        if !self.running && !is_new && clock > self.highest.after(JUMP) {
+            self.leap = Some(clock);
+        }
         self.running = true;
         self.highest = self.highest.max(clock);
         Now { time: self.highest, jumped: false }
@@ -81,7 +88,12 @@ impl Time {
 
     /// The state after the owner has confirmed that it is `now`, and that was stored.
     pub fn accepted(now: UnixTime) -> Self {
-        Self { highest: now, stored: now, running: true }
+        Self { highest: now, stored: now, running: true, leap: None }
+    }
+
+    /// The first reading since the start, if it was more than a day ahead of the stored time.
+    pub fn leap(&self) -> Option<UnixTime> {
+        self.leap
     }
 
     /// Returns true if the stored time is so old that it is written again.

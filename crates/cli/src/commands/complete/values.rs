@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Arg;
 use levada_catalogue::model::Kind;
-use levada_client::control::{self, Request};
+use levada_client::control::{self, Filter, Request};
 use levada_home::Home;
 use levada_home::known::{Known, Pin};
 use levada_services::registry;
@@ -36,7 +36,7 @@ pub(super) fn of(argument: &Arg, verb: &[&str]) -> Vec<Candidate> {
         (_, name) if name.starts_with("IDENTITY") || name == "ENTITY" => nodes(),
         (["peers", "forget"], "NAME") | (["peers", "rename"], "OLD") => nodes(),
         (["show"], "NAME") if argument.get_long() != Some("name") => shows(),
-        (["invite"], "S") => own_services(),
+        (["invite"] | ["sessions"], "S") => own_services(),
         (["ls"], "T") => registry(None).names().map(Candidate::new).collect(),
         (["swarm", _], "SHARE") => shares(),
         (["swarm", _], "TICKET") => tickets(),
@@ -95,7 +95,8 @@ fn own_services() -> Vec<Candidate> {
 }
 
 fn sessions() -> Vec<Candidate> {
-    let answer = ask(&Request::Sessions { limit: MAX_SESSIONS });
+    let answer =
+        ask(&Request::Sessions { limit: MAX_SESSIONS, running: false, filter: Filter::default() });
     let described = |session: &Value| {
         let text = session["session"].as_str()?.to_owned();
         let holder = session["holder_name"].as_str().unwrap_or_default();
