@@ -1,6 +1,7 @@
 //! Operating a node: signals, readiness, locks, ports, disks, and `levada doctor`.
 
 mod doctor;
+mod drain;
 mod files;
 mod log;
 mod records;

@@ -60,6 +60,11 @@ pub enum Request {
     },
     /// Stop gracefully.
     Stop,
+    /// Take no further requests and starts, and stop when no session runs or the time is over.
+    Drain {
+        /// The time in seconds.
+        secs: u64,
+    },
     /// Create an invitation.
     Invite {
         /// The service that may be requested; `None` for every service.

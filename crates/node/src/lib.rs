@@ -9,6 +9,7 @@ pub mod check;
 mod connections;
 mod control;
 mod dispatch;
+mod drain;
 mod error;
 mod forwards;
 mod granted;

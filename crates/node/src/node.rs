@@ -96,6 +96,8 @@ pub(crate) struct Network {
 pub(crate) struct Life {
     pub(crate) started: Instant,
     pub(crate) ending: watch::Sender<Option<Ending>>,
+    /// The time at which a draining node stops.
+    pub(crate) draining: watch::Sender<Option<tokio::time::Instant>>,
 }
 
 impl Node {

@@ -78,7 +78,8 @@ pub(crate) async fn serve_udp(node: Arc<Node>, (endpoint, mut listener): (Endpoi
     drop((listener, endpoint));
 }
 
-/// Carries sessions of others, if this node is a middlebox, until it stops and they have ended.
+/// Carries sessions of others, if this node is a middlebox, until it drains or stops and they have
+/// ended.
 /// Dropping the future ends them.
 pub(crate) async fn serve_middlebox(node: Arc<Node>, listener: TcpListener) {
     let Some(middlebox) = &node.network.middlebox else { return };
@@ -90,7 +91,7 @@ pub(crate) async fn serve_middlebox(node: Arc<Node>, listener: TcpListener) {
             tracing::info!(%source, %error, "a session through this middlebox failed");
         }
     });
-    middlebox.serve(listener, node.stopping(), failed).await;
+    middlebox.serve(listener, node.ceasing(), failed).await;
 }
 
 /// Returns memory of closed connections of unproved peers to the system. Does not return.

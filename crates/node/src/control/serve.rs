@@ -149,6 +149,10 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
     let result = match request {
         Request::Status => status(node).await,
         Request::Stop => Ok(json!({ "process": std::process::id() })),
+        Request::Drain { secs } => {
+            let time = node.drain(Duration::from_secs(secs));
+            Ok(json!({ "seconds": time.as_secs(), "running_sessions": node.all_running() }))
+        }
         // `serve_connection` handles it.
         Request::Catalogue => Err(no_catalogue()),
         Request::Restore { .. } => Ok(json!({})),
@@ -225,6 +229,8 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "middlebox": node.network.middlebox.as_ref().map(NodeMiddlebox::describe),
         "open_sessions": open_sessions,
         "running_sessions": node.peers.sessions.count(),
+        "draining": node.drains_for().is_some(),
+        "stops_within_seconds": node.drains_for().map(|time| time.as_secs()),
         "connections": node.peers.connections.count(),
         "catalogue": node.catalogue.is_some(),
         "catalogue_engine": node.catalogue.as_ref().and_then(|handle| handle.lag()).map(|lag| lag.to_string()),

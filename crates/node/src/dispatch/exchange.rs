@@ -13,7 +13,7 @@ use super::admission::peer_grant;
 use super::context::{OperationResult, RequestContext};
 use super::grant::Grant;
 use super::operations::secret_of;
-use super::refusal::{failed, unknown_secret};
+use super::refusal::{check_draining, failed, unknown_secret};
 
 /// How often the capability may start its session: a peer reconnects as often as its network fails.
 const USES: u32 = u32::MAX;
@@ -25,6 +25,7 @@ impl RequestContext {
         let secret = secret_of("a ticket", exchange.secret)?;
         let hash = Ticket::hash(&secret);
         self.check_secret("ticket", &hash).await?;
+        check_draining(&self.node)?;
         let permit = self.node.peers.exchanges.permit(self.slot.source).await;
         let _permit = permit.ok_or_else(|| {
             Refusal::new(Reason::Busy, "too many exchanges from this address at a time; try again")

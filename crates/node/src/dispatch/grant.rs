@@ -20,7 +20,7 @@ use crate::store::{NewSession, Permission, RequestError};
 use super::connect;
 use super::context::{OperationResult, RequestContext};
 use super::refusal::{
-    denied, failed, no_longer_permitted, not_open, unknown_service,
+    check_draining, denied, failed, no_longer_permitted, not_open, unknown_service,
 };
 use super::start::{Admitted, Start, about, refused_params};
 
@@ -120,6 +120,7 @@ impl RequestContext {
     ) -> Result<(Grant, T), Refusal> {
         let name = one_line(&request.service, MAX_NAME);
         let _ = self.subject.service.set(name.clone());
+        check_draining(&self.node)?;
         let permission = self.node.permission(&self.peer, &request.service, starts(&request));
         let permission =
             permission.ok_or_else(|| not_open(&name, &self.node.open_to(&self.peer)))?;

@@ -3,6 +3,7 @@
 use levada_core::wire::{Reason, Refusal};
 use levada_core::{closest, listed};
 
+use crate::node::Node;
 use crate::store::StoreError;
 
 /// The maximum number of services that a refusal lists.
@@ -17,6 +18,17 @@ pub(super) fn failed(error: &(dyn std::error::Error + 'static)) -> Refusal {
         None => "internal error of the node: see its log".to_owned(),
     };
     Refusal::new(Reason::Failed, text)
+}
+
+/// Refuses new sessions while the node drains.
+pub(super) fn check_draining(node: &Node) -> Result<(), Refusal> {
+    match node.drains_for() {
+        None => Ok(()),
+        Some(_) => Err(Refusal::new(
+            Reason::Busy,
+            "the node is about to stop, and takes no new requests and starts; try again later",
+        )),
+    }
 }
 
 pub(super) fn denied(text: &str) -> Refusal {

@@ -15,7 +15,7 @@ use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
 
 use super::context::RequestContext;
-use super::refusal::{failed, no_longer_permitted, revoked, unknown_session};
+use super::refusal::{check_draining, failed, no_longer_permitted, revoked, unknown_session};
 use super::verify::denied_capability;
 
 /// The maximum length of a session's summary in the audit log, in bytes.
@@ -73,6 +73,7 @@ impl RequestContext {
         let registered = node.peers.sessions.register(run, &node.identity(), &node.peers.limits);
         let mut guard =
             registered.map_err(|limit| Refusal::new(Reason::Busy, limit.to_string()))?;
+        check_draining(node)?;
         let mut keys = verified.identities.iter().copied().chain(once(requester));
         if let Some(identity) = keys.find(|identity| node.rights.policy.blocks(identity)) {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));

@@ -211,11 +211,14 @@ impl Paths {
         }
     }
 
-    /// Why the node should receive no new work, in one line. One that is stopping, whose databases
-    /// do not answer, or whose disk is full is alive but not ready.
+    /// Why the node should receive no new work, in one line. One that is stopping or draining, whose
+    /// databases do not answer, or whose disk is full is alive but not ready.
     fn not_ready(&self) -> Option<&'static str> {
         if self.node.is_stopping() {
             return Some("stopping\n");
+        }
+        if self.node.drains_for().is_some() {
+            return Some("draining\n");
         }
         if !self.is_readable {
             return Some("the catalogue cannot be read: see the log\n");

@@ -122,7 +122,11 @@ pub(super) fn assemble(
         peers: Peers::new(&config.limits),
         clock,
         metrics,
-        life: Life { started: Instant::now(), ending: watch::Sender::new(None) },
+        life: Life {
+            started: Instant::now(),
+            ending: watch::Sender::new(None),
+            draining: watch::Sender::new(None),
+        },
         key,
     };
     pin_self(&node, &mut notes);

@@ -10,14 +10,13 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use crate::{control, http, listen, provider, retention, server, shares};
+use crate::{control, drain, http, listen, provider, retention, server, shares};
 use levada_config::{Config, ConfigError};
 
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
 use super::sockets::Sockets;
 use crate::error::UpError;
-use crate::middlebox::NodeMiddlebox;
 use crate::node::{Ending, Node};
 use crate::overrides::Overrides;
 
@@ -68,6 +67,7 @@ pub(super) async fn serve(
     tasks.spawn(control::serve(node.clone(), control));
     tasks.spawn(maintain(node.clone()));
     tasks.spawn(retention::serve(node.clone()));
+    tasks.spawn(drain::serve(node.clone()));
     tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(shares::serve_stored(node.clone()));
     tasks.spawn(provider::serve(node.clone()));
@@ -126,7 +126,7 @@ async fn wait_for_end(
     let mut signalled = None;
     loop {
         tokio::select! {
-            () = node.stopping() => return signalled.unwrap_or_else(|| reason(&node.ending())),
+            () = node.stopping() => return signalled.unwrap_or_else(|| reason(node)),
             action = signals.next() => match action {
                 Action::Stop(name) => {
                     signalled = Some(name);
@@ -139,8 +139,9 @@ async fn wait_for_end(
 }
 
 /// The reason of an end that a request on the control socket caused.
-fn reason(ending: &Ending) -> &'static str {
-    match ending {
+fn reason(node: &Node) -> &'static str {
+    match node.ending() {
+        Ending::Stop if node.drains_for().is_some() => "levada stop --drain",
         Ending::Stop => "levada stop",
         Ending::Restart => "restart with a new key",
         Ending::Restore(_) => "restart with a restored backup",
@@ -173,8 +174,7 @@ async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides,
 pub(super) async fn shut_down(node: &Node) {
     // A restart after a rotation or a restore terminates all sessions, so there is no grace period.
     let grace = if node.ending() == Ending::Stop { GRACE_PERIOD } else { Duration::ZERO };
-    let carried = || node.network.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
-    wait_until(grace, || node.peers.sessions.count() + carried() == 0).await;
+    wait_until(grace, || node.all_running() == 0).await;
     node.peers.sessions.end_all(Reason::Failed);
     wait_until(CLOSE_TIMEOUT, || node.peers.sessions.count() == 0).await;
     node.peers.connections.close(None, Reason::Failed, "the node is stopping");
