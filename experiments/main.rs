@@ -10,6 +10,7 @@ mod limits;
 mod measuring;
 mod process_tree;
 mod program;
+mod records;
 mod sockets;
 mod sshd;
 mod swarm;
@@ -39,6 +40,8 @@ enum Reference {
     Contexts(contexts::Arguments),
     /// Attacks on a node: the time of an honest run meanwhile
     Attacks(attacks::Arguments),
+    /// The records of a node: its lists of rights, sessions and the audit log
+    Records(records::Arguments),
     /// The swarm: congestion control of QUIC under loss and beside TCP
     Swarm(swarm::Arguments),
     /// Sockets between processes of one host: TCP and Unix sockets beside a ring of shared memory
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Reference::Catalogue(arguments) => catalogue::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Contexts(arguments) => contexts::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Attacks(arguments) => attacks::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Records(arguments) => records::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Swarm(arguments) => swarm::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Sockets(arguments) => sockets::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
