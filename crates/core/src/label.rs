@@ -23,6 +23,8 @@ pub const TICKET: &str = "levada/1 ticket";
 pub const MACHINE: &str = "levada/1 machine";
 /// Signature of an old key over its successor.
 pub const SUCCESSION: &str = "succession";
+/// Signature of an identity over a set of groups.
+pub const GROUP_SET: &str = "group set";
 
 /// Signature of a requester's question to an entity.
 pub const QUESTION: &str = "question";
@@ -116,6 +118,7 @@ pub const ALL: &[&str] = &[
     TICKET,
     MACHINE,
     SUCCESSION,
+    GROUP_SET,
     QUESTION,
     REPLY,
     DESCRIPTOR,
