@@ -5,6 +5,7 @@ mod dial;
 mod dial_error;
 mod error;
 mod exchange;
+mod groups;
 mod identify;
 mod join;
 mod list;

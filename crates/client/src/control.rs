@@ -4,6 +4,7 @@
 mod elsewhere;
 mod filter;
 mod follow;
+mod group;
 mod paths;
 mod provide;
 mod share;
@@ -21,6 +22,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 pub use elsewhere::{NodeElsewhere, nodes_elsewhere};
 pub use filter::Filter;
 pub use follow::{Followed, follow};
+pub use group::GroupRequest;
 pub use paths::Paths;
 pub use provide::ProvideRequest;
 pub use share::{ByUdp, ListingSettings, MediatedSettings, ShareRequest, ShareSettings};
@@ -124,6 +126,8 @@ pub enum Request {
         #[serde(default)]
         all: bool,
     },
+    /// List, change, sign or take over groups.
+    Group(GroupRequest),
     /// List the invitations that can be redeemed.
     Invitations,
     /// Make an invitation void.

@@ -9,7 +9,9 @@ mod defaults;
 #[cfg_attr(not(feature = "cluster"), path = "without_engine.rs")]
 mod engine;
 mod error;
+mod expand;
 mod forward;
+mod group;
 mod identify;
 mod limits;
 mod middlebox;
@@ -31,8 +33,13 @@ use reader::{Section, Value};
 pub use catalogue::Catalogue;
 pub use engine::Engine;
 pub use error::ConfigError;
+pub use expand::{
+    GroupDefinition, GroupError, Groups, MAX_GROUP_DEPTH, MAX_GROUP_MEMBERS, MAX_GROUPS, Member,
+    Members,
+};
 pub use forward::ForwardSource;
-pub use identify::IdentityRef;
+pub use group::{GroupSource, SharedGroups};
+pub use identify::{GROUP_PREFIX, GroupRef, IdentityRef, Subject};
 pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;
@@ -64,8 +71,8 @@ pub struct TlsFiles {
 /// An entry of the allow-list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allow {
-    /// The identity.
-    pub identity: IdentityRef,
+    /// The identity, or the group.
+    pub identity: Subject,
     /// The names of the services that it may request; `None` for every service of the node.
     pub services: Option<Vec<String>>,
 }
@@ -113,8 +120,12 @@ pub struct Config {
     pub announce: bool,
     /// The allow-list.
     pub allow: Vec<Allow>,
-    /// Blocked identities, whose connections are closed after the handshake.
-    pub block: Vec<IdentityRef>,
+    /// Blocked identities and groups, whose connections are closed after the handshake.
+    pub block: Vec<Subject>,
+    /// Names for sets of identities.
+    pub groups: Vec<GroupSource>,
+    /// The exchange of groups with other nodes.
+    pub shared_groups: SharedGroups,
     /// The limits of the node.
     pub limits: Limits,
     /// The time until a requested session expires, unless the request sets it.
@@ -160,6 +171,8 @@ impl Default for Config {
             announce: true,
             allow: Vec::new(),
             block: Vec::new(),
+            groups: Vec::new(),
+            shared_groups: SharedGroups::default(),
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
             retention: Retention::default(),
@@ -180,7 +193,7 @@ impl Default for Config {
 }
 
 /// The keys that are read again on SIGHUP; `http_tls` names files, which are, too.
-const RELOADED: [&str; 4] = ["allow", "block", "retention", "forward"];
+const RELOADED: [&str; 6] = ["allow", "block", "retention", "forward", "group", "groups"];
 
 impl Config {
     /// Reads `file`. If it does not exist, returns the default configuration.
@@ -228,6 +241,7 @@ impl Config {
             config.set(&value)?;
         }
         service::refuse_repeated(&config.services)?;
+        group::refuse_repeated(&config.groups)?;
         Ok(config)
     }
 
@@ -241,7 +255,9 @@ impl Config {
             "http_tls" => self.http_tls = Some(tls_files(value)?),
             "announce" => self.announce = value.flag()?,
             "allow" => self.allow = value.each(allow)?,
-            "block" => self.block = value.each(IdentityRef::read)?,
+            "block" => self.block = value.each(Subject::read)?,
+            "group" => self.groups = value.each(GroupSource::read)?,
+            "groups" => self.shared_groups = SharedGroups::read(&value.section()?)?,
             "limits" => self.limits = Limits::read(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
             "retention" => self.retention = Retention::read(&value.section()?)?,
@@ -266,7 +282,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 25] = [
     "name",
     "listen",
     "advertise",
@@ -276,6 +292,8 @@ const KEYS: [&str; 23] = [
     "announce",
     "allow",
     "block",
+    "group",
+    "groups",
     "limits",
     "session_expires",
     "retention",
@@ -350,13 +368,14 @@ fn absolute_path(value: &Value<'_>) -> Result<PathBuf, ConfigError> {
 
 fn allow(value: &Value<'_>) -> Result<Allow, ConfigError> {
     if value.is_text() {
-        return Ok(Allow { identity: IdentityRef::read(value)?, services: None });
+        return Ok(Allow { identity: Subject::read(value)?, services: None });
     }
     let section = value.section_or(
-        "an identity, a name of `levada peers ls`, or a table such as { identity = \"lv…\", services = [\"echo\"] }",
+        "an identity, a name of `levada peers ls`, a group such as \"group:family\", or a table such as { identity = \"lv…\", services = [\"echo\"] }",
     )?;
     section.only(&["identity", "services"])?;
-    let identity = IdentityRef::read(&section.required("identity", identify::ALLOWED)?)?;
+    let identity = section.required("identity", identify::ALLOWED_SUBJECT)?;
+    let identity = Subject::read(&identity)?;
     let services = section.value("services").map(|value| services(&value)).transpose()?;
     Ok(Allow { identity, services })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use levada_services::middlebox::{AddField, Plugins, Regex, next_party, parse_cache_size};
 
 use super::reader::{Section, Value};
-use super::{ConfigError, IdentityRef};
+use super::{ConfigError, Subject};
 use levada_core::parse_duration;
 
 const KEYS: [&str; 9] =
@@ -20,7 +20,7 @@ pub struct Middlebox {
     /// The addresses that sessions may be led to, `host:port` each.
     pub next: Vec<String>,
     /// The nodes that sessions may end at; none: any behind `next`.
-    pub servers: Vec<IdentityRef>,
+    pub servers: Vec<Subject>,
     /// What it does with what it may see.
     pub plugins: Plugins,
     /// How long it keeps keys of a session for later ones.
@@ -37,7 +37,7 @@ impl Middlebox {
         Ok(Self {
             listen: section.required("listen", LISTEN)?.parsed(LISTEN)?,
             next: one_or_more(&next, address)?,
-            servers: optional(&section, "server", IdentityRef::read)?,
+            servers: optional(&section, "server", Subject::read)?,
             plugins: Plugins {
                 block: optional(&section, "block", pattern)?,
                 add_response: optional(&section, "add_response", field)?,

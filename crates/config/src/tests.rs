@@ -15,6 +15,11 @@ fn assert_error(text: &str, message: &str) {
     assert_eq!(error, message);
 }
 
+/// The identity that a single entry stands for.
+fn one(subject: &Subject, known: &Known) -> Result<Identity, ConfigError> {
+    subject.identities(known, &Groups::default()).map(|found| found[0])
+}
+
 fn peer() -> Identity {
     Identity::from_bytes([7; 32])
 }
@@ -60,11 +65,10 @@ type = "echo"
     assert!(!config.announce && Config::default().announce);
     let folder = tempfile::tempdir().unwrap();
     let known = Known::open(&folder.path().join("known.db")).unwrap();
-    assert_eq!(config.allow[0].identity.identity(&known).unwrap(), peer());
+    assert_eq!(one(&config.allow[0].identity, &known).unwrap(), peer());
     assert_eq!(config.allow[0].services, None);
     assert_eq!(config.allow[1].services, Some(vec!["echo".into()]));
-    let blocked: Vec<_> =
-        config.block.iter().map(|entry| entry.identity(&known).unwrap()).collect();
+    let blocked: Vec<_> = config.block.iter().map(|entry| one(entry, &known).unwrap()).collect();
     assert_eq!(blocked, [peer()]);
     assert_eq!(config.session_expires, Duration::from_secs(600));
     assert_eq!((config.limits.half_open, config.limits.sessions), (10, 5));
@@ -102,7 +106,10 @@ fn errors_name_file_line_key_and_allowed_values() {
     );
     assert_error(
         "allow = [\"a b\"]",
-        &format!("config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}", identify::ALLOWED),
+        &format!(
+            "config.toml:1: key `allow[0]`: it is \"a b\"; allowed is {}",
+            identify::ALLOWED_SUBJECT
+        ),
     );
     assert_error(
         "[[service]]\nname = \"a\"",
@@ -138,7 +145,7 @@ fn a_name_is_resolved_to_its_pinned_key() {
     let folder = tempfile::tempdir().unwrap();
     let known = Known::open(&folder.path().join("known.db")).unwrap();
     let config = parse("block = [\n\"alice\"]\nallow = [{ identity = \"alice\" }]").unwrap();
-    let error = config.block[0].identity(&known).unwrap_err().to_string();
+    let error = one(&config.block[0], &known).unwrap_err().to_string();
     assert!(
         error.starts_with("config.toml:2: key `block[0]`: no identity is known here as"),
         "{error}"
@@ -146,12 +153,12 @@ fn a_name_is_resolved_to_its_pinned_key() {
     assert!(error.contains("levada peers add alice"), "{error}");
     known.pin("alice", &peer(), &[], UnixTime(1)).unwrap();
     for entry in [&config.block[0], &config.allow[0].identity] {
-        assert_eq!(entry.identity(&known).unwrap(), peer());
+        assert_eq!(one(entry, &known).unwrap(), peer());
     }
     // A mistyped identity is not taken for a name.
     let mistyped = format!("{}a", &peer().to_string()[..59]);
     let config = parse(&format!("block = [\"{mistyped}\"]")).unwrap();
-    let error = config.block[0].identity(&known).unwrap_err().to_string();
+    let error = one(&config.block[0], &known).unwrap_err().to_string();
     assert!(error.contains("not an identity"), "{error}");
 }
 
@@ -236,4 +243,47 @@ fn packages_are_provided_only_on_request() {
     assert_eq!(swarm("[swarm]\nprovide = true\npeers = 7"), Swarm { peers: 7, provide: true });
     let error = parse("[swarm]\nprovide = 1\n").unwrap_err().to_string();
     assert!(error.starts_with("config.toml:2: key `swarm.provide`"), "{error}");
+}
+
+#[test]
+fn groups_stand_where_identities_do() {
+    let identity = Identity::from_bytes([1; 32]).to_string();
+    let text = format!(
+        "allow = ['group:family', {{ identity = 'group:staff', services = ['echo'] }}]\n\
+         block = ['group:bad']\n\
+         [groups]\nfrom = 'admin'\nset = 'office'\nreaders = ['group:nodes', 'well']\n\
+         [[group]]\nname = 'family'\nmembers = ['anna', '{identity}', 'group:others']\n\
+         [[group]]\nname = 'others'\nmembers = []\n"
+    );
+    let config = parse(&text).unwrap();
+    let groups: Vec<_> = config.allow.iter().map(|entry| entry.identity.group()).collect();
+    assert_eq!(groups, [Some("family"), Some("staff")]);
+    assert_eq!(config.block[0].group(), Some("bad"));
+    assert_eq!(config.shared_groups.readers[0].group(), Some("nodes"));
+    assert_eq!(config.shared_groups.set.as_deref(), Some("office"));
+    let members: Vec<_> = config.groups[0].members.iter().map(Subject::group).collect();
+    assert_eq!(members, [None, None, Some("others")]);
+    assert!(config.groups[0].place().ends_with(":7"), "{}", config.groups[0].place());
+}
+
+#[test]
+fn errors_of_groups_name_the_line() {
+    for (text, place) in [
+        ("allow = ['group:']\n", ":1: key `allow[0]`: after `group:`"),
+        ("block = ['group:a b']\n", ":1: key `block[0]`: after `group:`"),
+        ("[[group]]\nname = 'a'\n", ":1: key `group[0].members`: it is missing"),
+        ("[[group]]\nname = 'a b'\nmembers = []\n", ":2: key `group[0].name`"),
+        ("[[group]]\nname = 'a'\nmembers = [1]\n", ":3: key `group[0].members[0]`"),
+        ("[[group]]\nname = 'a'\nmembers = []\nsize = 1\n", ":4: key `group[0].size`"),
+        (
+            "[[group]]\nname = 'a'\nmembers = []\n[[group]]\nname = 'a'\nmembers = []\n",
+            ":4: key `group[1]`: the group `a` is defined at",
+        ),
+        ("[groups]\nfrom = 'group:a'\n", ":2: key `groups.from`"),
+        ("[groups]\nset = 'a'\n", ":2: key `groups.set`: it needs `from`"),
+        ("[groups]\nreader = ['a']\n", ":2: key `groups.reader`: it is unknown; did you mean"),
+    ] {
+        let error = parse(text).unwrap_err().to_string();
+        assert!(error.contains(place), "{error}");
+    }
 }

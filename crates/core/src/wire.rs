@@ -113,6 +113,7 @@ impl operation::Operation {
             Self::Start(_) => "start",
             Self::Requested(_) => "requested",
             Self::Exchange(_) => "exchange",
+            Self::ReadGroups(_) => "read_groups",
         }
     }
 }

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use levada_core::wire::Reason;
 use levada_core::{Identity, Succession, UnixTime};
+use thiserror::Error;
 
+use crate::error::UpError;
 use crate::node::Node;
 use crate::overrides::Overrides;
+use crate::policy::{Changed, Configured, Inputs, PolicyError};
 use crate::services::SHELL;
-use crate::store::{DenialReason, PeerStatus, Permission, Store};
-use levada_config::{Config, ConfigError};
+use crate::store::{DenialReason, PeerStatus, Permission, Store, StoreError};
+use levada_config::Config;
 
 const BLOCKED: &str = "this identity is blocked";
 
@@ -24,10 +27,10 @@ impl Node {
         if let Some(text) = self.denial_reason(identity) {
             return Err(text.into());
         }
-        if *identity == self.identity() || self.rights.policy.allows_any(identity) {
+        let now = self.now();
+        if *identity == self.identity() || self.rights.policy.allows_any(identity, now) {
             return Ok(true);
         }
-        let now = self.now();
         let status = match self.rights.store.listed_status(identity, now) {
             Some(status) => Ok(status),
             None => {
@@ -67,14 +70,23 @@ impl Node {
         service: &str,
         starts: u32,
     ) -> Option<(Permission, UnixTime)> {
-        let by_name = self.must_be_named(service);
-        let policy = &self.rights.policy;
-        if *identity == self.identity() || policy.allows(identity, service, by_name) {
+        if *identity == self.identity() {
             return Some((Permission::Given, UnixTime::NEVER));
         }
-        let store = &self.rights.store;
-        let until = store.permitted_until(identity, service, by_name, self.now())?;
-        Some((Permission::Right { by_name, starts }, until))
+        let by_name = self.must_be_named(service);
+        let now = self.now();
+        let listed = self.rights.policy.permission(identity, service, by_name, now);
+        let stored = self.rights.store.permitted_until(identity, service, by_name, now);
+        let right = stored.map(|until| (Permission::Right { by_name, starts }, until));
+        match listed {
+            None => right,
+            Some(listed) => match (listed.group, right) {
+                (None, _) => Some((Permission::Given, listed.until)),
+                // A right of its own is used only if it lasts longer than that of the group.
+                (Some(_), Some(right)) if right.1 > listed.until => Some(right),
+                (Some(group), _) => Some((Permission::Group(group), listed.until)),
+            },
+        }
     }
 
     /// The names of the services that `identity` may request.
@@ -89,35 +101,76 @@ impl Node {
         self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
-    /// Reads the lists and the retention of the configuration again, invalidates TLS tickets, and disconnects blocked
-    /// identities.
+    /// Reads the lists and the retention of the configuration again, and puts them into effect.
     ///
     /// # Errors
-    /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
+    /// [`UpError`] for a name that is not pinned here, or a group that is not valid; nothing has
+    /// changed.
     pub(crate) async fn reload_policy(
         self: &Arc<Self>,
         config: &Config,
         overrides: &Overrides,
-    ) -> Result<(), ConfigError> {
+    ) -> Result<(), UpError> {
         let node = self.clone();
         let config = config.clone();
         let overrides = overrides.clone();
         let reload = move |store: &Store| {
-            let blocked =
-                node.rights.policy.reload(&config, &overrides, node.client.known(), store)?;
+            let configured = Configured::new(&config, &overrides, node.client.known());
+            let configured = configured.map_err(UpError::of)?;
+            let blocked = node.replace_inputs(store, |_| configured).map_err(UpError::of)?;
             if let Err(error) = store.set_retention(&(&config.retention).into()) {
                 tracing::error!(%error, "could not change the retention; it stays as it was");
             }
-            Ok::<_, ConfigError>(blocked)
+            Ok::<_, UpError>(blocked)
         };
         let blocked = self.with_store(reload).await?;
         self.rights.retention.notify_one();
+        self.rights.groups.refresh.notify_one();
+        tracing::info!(blocked, "policy read again");
+        Ok(())
+    }
+
+    /// Reads the groups of the store again, for the configuration that `configured` returns, and
+    /// puts the lists into effect. Returns the number of blocked identities. To be called in the
+    /// blocking pool.
+    ///
+    /// # Errors
+    /// [`ReloadError`]; nothing has changed.
+    pub(crate) fn replace_inputs(
+        &self,
+        store: &Store,
+        configured: impl FnOnce(&Configured) -> Configured,
+    ) -> Result<usize, ReloadError> {
+        let load = |inputs: &mut Inputs| {
+            *inputs = Inputs::load(configured(&inputs.configured), store)?;
+            Ok::<_, ReloadError>(())
+        };
+        let ((), changed) = self.rights.policy.change(load, |()| Ok(()))?;
+        self.enforce(store, &changed);
+        Ok(changed.after.block.len())
+    }
+
+    /// Puts a change of the lists into effect at open connections: invalidates TLS tickets,
+    /// disconnects blocked identities, and closes the idle connections of those that have lost
+    /// their last right, because they no longer count as proved. To be called in the blocking pool.
+    pub(crate) fn enforce(&self, store: &Store, changed: &Changed) {
         self.forget_sessions();
-        for identity in &blocked {
+        for identity in &changed.after.block {
             self.disconnect(identity, BLOCKED);
         }
-        tracing::info!(blocked = blocked.len(), "policy read again");
-        Ok(())
+        let now = self.now();
+        let has_lost = |identity: &Identity| {
+            changed.before.of(identity).next().is_some()
+                && !changed.after.of(identity).any(|right| right.is_valid(now))
+        };
+        for identity in self.peers.connections.peers().iter().filter(|peer| has_lost(peer)) {
+            // If that cannot be read, the connection is closed: the peer may connect again.
+            let status = store.peer_status(identity, now).unwrap_or(PeerStatus::Unproved);
+            if status == PeerStatus::Unproved && *identity != self.identity() {
+                let text = "the right of this identity has ended; connect again";
+                self.peers.connections.close_idle(identity, Reason::Denied, text);
+            }
+        }
     }
 
     /// Pins a guest under the name in its invitation. A failure is logged, and does not affect the
@@ -169,6 +222,15 @@ impl Node {
         self.peers.connections.close(Some(identity), Reason::Denied, text);
         self.peers.sessions.end_identity(identity, Reason::Denied);
     }
+}
+
+/// The reason why lists were not replaced.
+#[derive(Debug, Error)]
+pub(crate) enum ReloadError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
 }
 
 fn denial_text(reason: DenialReason) -> &'static str {

@@ -2,7 +2,7 @@
 //! use all of it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -155,6 +155,11 @@ impl Connections {
             entry.connection.peer() == *peer && entry.sessions.load(Ordering::Relaxed) == 0
         });
         idle.for_each(|entry| entry.connection.close(reason, text));
+    }
+
+    /// The identities that are connected.
+    pub(crate) fn peers(&self) -> BTreeSet<Identity> {
+        self.lock().open.values().map(|entry| entry.connection.peer()).collect()
     }
 
     pub(crate) fn count(&self) -> usize {

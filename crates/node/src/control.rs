@@ -1,6 +1,7 @@
 //! The control socket of a running node: [`levada_client::control`] has its requests and replies.
 
 mod access;
+mod groups;
 mod identities;
 mod invitations;
 mod list;

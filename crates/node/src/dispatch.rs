@@ -7,6 +7,7 @@ mod connect;
 mod context;
 mod exchange;
 mod grant;
+mod groups;
 mod operations;
 mod path;
 mod refusal;
@@ -88,6 +89,7 @@ pub(crate) async fn serve_stream(
         Operation::Successor(successor) => context.successor(&successor).await,
         Operation::Requested(_) => context.requested().await,
         Operation::Exchange(exchange) => context.exchange(exchange).await,
+        Operation::ReadGroups(read) => context.read_groups(read).await,
     };
     context.record_outcome(name, result.as_ref().err());
     let message = result.map_or_else(Answer::from, Answer::from);

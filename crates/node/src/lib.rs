@@ -13,6 +13,7 @@ mod drain;
 mod error;
 mod forwards;
 mod granted;
+mod groups;
 mod http;
 mod limiter;
 mod listen;

@@ -11,7 +11,7 @@ use levada_transport::Traffic;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use levada_config::{self, ConfigError};
+use levada_config::{self, ConfigError, Groups};
 
 /// A running middlebox, for the state of the node.
 pub(crate) struct NodeMiddlebox {
@@ -24,19 +24,23 @@ impl NodeMiddlebox {
     /// The middlebox of `config`, which listens at `listening`.
     ///
     /// # Errors
-    /// [`ConfigError`] for a name in `server` that is not pinned.
+    /// [`ConfigError`] for a name in `server` that is not pinned, and for a group without members.
     pub(crate) fn new(
         key: Arc<SecretKey>,
         config: &levada_config::Middlebox,
-        known: &Known,
+        (known, groups): (&Known, &Groups),
         listening: SocketAddr,
     ) -> Result<Self, ConfigError> {
-        let servers = config.servers.iter().map(|server| server.identity(known));
-        let policy = Policy {
-            next: config.next.clone(),
-            servers: servers.collect::<Result<_, _>>()?,
-            needs: config.plugins.needs(),
-        };
+        let mut servers = Vec::new();
+        for server in &config.servers {
+            let identities = server.identities(known, groups)?;
+            // Without any server, sessions may end at every node.
+            if identities.is_empty() {
+                return Err(server.wrong("the group has no members yet".to_owned()));
+            }
+            servers.extend(identities);
+        }
+        let policy = Policy { next: config.next.clone(), servers, needs: config.plugins.needs() };
         let inspector = config.plugins.clone().inspectors(Arc::new(|entry| trace(&entry)));
         let middlebox = Middlebox::new(key, policy, config.resume, inspector);
         Ok(Self { middlebox, listening, next: config.next.clone() })

@@ -20,7 +20,7 @@ use crate::forwards::Forwards;
 use crate::metrics::Metrics;
 use crate::middlebox::NodeMiddlebox;
 use crate::peers::Peers;
-use crate::policy::Policy;
+use crate::policy::{GroupExchange, Policy};
 use crate::providing::Providing;
 use crate::services::Offered;
 use crate::store::Store;
@@ -70,6 +70,8 @@ pub(crate) struct Sharing {
 pub(crate) struct Rights {
     /// The identities that may request sessions, and those that are blocked.
     pub(crate) policy: Policy,
+    /// The exchange of groups with other nodes.
+    pub(crate) groups: GroupExchange,
     /// The sessions, links, tickets and the audit log, on disk.
     pub(crate) store: Arc<Store>,
     /// The time until a session expires, unless its request sets it.

@@ -1,134 +1,119 @@
-//! Rights and blocks of the configuration and the command line.
+//! Rights and blocks of the configuration, the command line and of groups.
+
+mod configured;
+mod lists;
+mod shared;
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
-use levada_core::Identity;
+use levada_core::{Identity, UnixTime};
 
-use crate::overrides::Overrides;
-use crate::store::Store;
-use levada_config::{Config, ConfigError};
-use levada_home::known::Known;
+pub(crate) use configured::Configured;
+pub(crate) use lists::{Inputs, ListedRight, Lists, Origin, PolicyError};
+pub(crate) use shared::{GroupExchange, RefusedSet, SharedSet};
 
-/// The allow-list and blocks of the configuration and the command line, which can be read again
-/// while the node runs. Those of invitations are in the store.
-pub struct Policy(ArcSwap<Lists>);
-
-#[derive(Default)]
-struct Lists {
-    allow: Vec<ConfiguredRight>,
-    block: BTreeSet<Identity>,
+/// The allow-list and blocks of the configuration and the command line, and the rights of groups,
+/// which change while the node runs. The rights of single identities are in the store.
+pub struct Policy {
+    lists: ArcSwap<Lists>,
+    /// Locked for a request or start from its check to its commit, and for a change from its
+    /// commit until the lists have it. So nothing that a change forbids is committed after it.
+    inputs: RwLock<Inputs>,
 }
 
-/// A right of the configuration or the command line.
-#[derive(Clone, Debug)]
-pub(crate) struct ConfiguredRight {
-    pub(crate) identity: Identity,
-    /// The services; `None` for every service.
-    pub(crate) services: Option<BTreeSet<String>>,
-    /// Its place in the configuration; `None` for the command line.
-    pub(crate) place: Option<String>,
+/// A permission that the lists give.
+pub(crate) struct Permitted {
+    /// The group that gives it.
+    pub(crate) group: Option<Arc<str>>,
+    /// The time to which a session by it lasts at most.
+    pub(crate) until: UnixTime,
+}
+
+/// The lists before and after a change.
+pub(crate) struct Changed {
+    pub(crate) before: Arc<Lists>,
+    pub(crate) after: Arc<Lists>,
 }
 
 impl Policy {
-    /// Reads the lists of the configuration.
+    /// # Errors
+    /// [`PolicyError`] for groups that are not valid.
+    pub(crate) fn new(inputs: Inputs) -> Result<Self, PolicyError> {
+        let lists = ArcSwap::from_pointee(Lists::new(&inputs)?);
+        Ok(Self { lists, inputs: RwLock::new(inputs) })
+    }
+
+    /// Prevents changes until the result is dropped. To be called in the blocking pool, because a
+    /// change waits for the disk.
+    pub(crate) fn hold(&self) -> RwLockReadGuard<'_, Inputs> {
+        self.inputs.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the inputs, and the lists that follow from them. `commit` is called when the new
+    /// lists are valid; if it fails, nothing changes. To be called in the blocking pool.
     ///
     /// # Errors
-    /// [`ConfigError`] for a name in the configuration that is not pinned here.
-    pub(crate) fn new(
-        config: &Config,
-        overrides: &Overrides,
-        known: &Known,
-        store: &Store,
-    ) -> Result<Self, ConfigError> {
-        Ok(Self(ArcSwap::from_pointee(Lists::new(config, overrides, known, store)?)))
+    /// The errors of `change` and `commit`; a [`PolicyError`] if the groups are not valid then.
+    pub(crate) fn change<T, E: From<PolicyError>>(
+        &self,
+        change: impl FnOnce(&mut Inputs) -> Result<T, E>,
+        commit: impl FnOnce(&T) -> Result<(), E>,
+    ) -> Result<(T, Changed), E> {
+        let mut inputs: RwLockWriteGuard<'_, Inputs> =
+            self.inputs.write().unwrap_or_else(PoisonError::into_inner);
+        let mut next = inputs.clone();
+        let done = change(&mut next)?;
+        let after = Arc::new(Lists::new(&next)?);
+        commit(&done)?;
+        let before = self.lists.swap(after.clone());
+        *inputs = next;
+        Ok((done, Changed { before, after }))
     }
 
-    pub(crate) fn allows_any(&self, identity: &Identity) -> bool {
-        self.0.load().allow.iter().any(|right| right.identity == *identity)
+    /// The lists.
+    pub(crate) fn lists(&self) -> Arc<Lists> {
+        self.lists.load_full()
     }
 
-    /// Whether `identity` may request `service`. With `by_name`, an entry for every service does
-    /// not count.
-    pub(crate) fn allows(&self, identity: &Identity, service: &str, by_name: bool) -> bool {
-        self.0.load().allow.iter().any(|right| {
-            let listed = right.services.as_ref().map_or(!by_name, |set| set.contains(service));
-            right.identity == *identity && listed
-        })
+    pub(crate) fn allows_any(&self, identity: &Identity, now: UnixTime) -> bool {
+        self.lists.load().of(identity).any(|right| right.is_valid(now))
     }
 
-    /// The rights, in the order of the command line and then the configuration.
-    pub(crate) fn rights(&self) -> Vec<ConfiguredRight> {
-        self.0.load().allow.clone()
+    /// The permission of `identity` to request `service`. With `by_name`, an entry for every
+    /// service does not count. One that no group gives is preferred, then the one that ends last.
+    pub(crate) fn permission(
+        &self,
+        identity: &Identity,
+        service: &str,
+        by_name: bool,
+        now: UnixTime,
+    ) -> Option<Permitted> {
+        let lists = self.lists.load();
+        let rights = lists.of(identity).filter(|right| right.is_valid(now));
+        let rights = rights.filter(|right| right.covers(service, by_name));
+        let best = rights.max_by_key(|right| (right.group.is_none(), right.expires))?;
+        Some(Permitted { group: best.group.clone(), until: best.expires })
     }
 
     /// The blocked identities.
     pub(crate) fn blocked(&self) -> BTreeSet<Identity> {
-        self.0.load().block.clone()
+        self.lists.load().block.clone()
     }
 
-    /// Reads the lists of the configuration again, and returns the blocked identities.
-    ///
-    /// # Errors
-    /// [`ConfigError`] for a name that is not pinned here; nothing has changed.
-    pub(crate) fn reload(
-        &self,
-        config: &Config,
-        overrides: &Overrides,
-        known: &Known,
-        store: &Store,
-    ) -> Result<BTreeSet<Identity>, ConfigError> {
-        let lists = Lists::new(config, overrides, known, store)?;
-        let blocked = lists.block.clone();
-        self.0.store(lists.into());
-        Ok(blocked)
-    }
-
-    /// Whether the configuration allows or blocks `identity`.
+    /// Returns true if the lists allow or block `identity`.
     pub(crate) fn names(&self, identity: &Identity) -> bool {
-        let lists = self.0.load();
-        lists.block.contains(identity)
-            || lists.allow.iter().any(|right| right.identity == *identity)
+        let lists = self.lists.load();
+        lists.block.contains(identity) || lists.of(identity).next().is_some()
     }
 
     pub(crate) fn blocks(&self, identity: &Identity) -> bool {
-        self.0.load().block.contains(identity)
+        self.lists.load().block.contains(identity)
     }
-}
 
-impl Lists {
-    /// Resolves names to the keys that are pinned now. A block of a rotated key includes its
-    /// successors, because the owner may have copied the old key from the log.
-    fn new(
-        config: &Config,
-        overrides: &Overrides,
-        known: &Known,
-        store: &Store,
-    ) -> Result<Self, ConfigError> {
-        let option = |identity: &Identity| ConfiguredRight {
-            identity: *identity,
-            services: None,
-            place: None,
-        };
-        let mut allow: Vec<_> = overrides.allow.iter().map(option).collect();
-        for entry in &config.allow {
-            allow.push(ConfiguredRight {
-                identity: entry.identity.identity(known)?,
-                services: entry.services.as_ref().map(|list| list.iter().cloned().collect()),
-                place: Some(entry.identity.place()),
-            });
-        }
-        let block = config.block.iter().map(|entry| entry.identity(known));
-        let mut block: BTreeSet<Identity> = block.collect::<Result<_, _>>()?;
-        let rotations = store.rotations().unwrap_or_else(|error| {
-            tracing::error!(%error, "could not read the rotated keys");
-            Vec::new()
-        });
-        while let Some((_, new)) =
-            rotations.iter().find(|(old, new)| block.contains(old) && !block.contains(new))
-        {
-            block.insert(*new);
-        }
-        Ok(Self { allow, block })
+    /// Returns true if `identity` may read the sets of groups that this node signs.
+    pub(crate) fn is_reader(&self, identity: &Identity) -> bool {
+        self.lists.load().readers.contains(identity)
     }
 }

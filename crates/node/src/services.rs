@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use levada_capability::SWARM;
-use levada_core::{check_name, wire};
+use levada_core::{Identity, check_name, wire};
 use levada_service::{
     AllowedMiddlebox, Context, Definition, DefinitionError, Description, Registry, Service,
 };
@@ -14,8 +14,8 @@ use levada_services::swarm::{Shares, Swarm};
 use serde::Deserialize;
 
 use crate::overrides::Overrides;
-use levada_config::{Config, ConfigError, ServiceSource};
-use levada_home::known::{Known, NameError};
+use levada_config::{Config, ConfigError, GROUP_PREFIX, Groups, ServiceSource};
+use levada_home::known::Known;
 
 /// The type, and the default name, of the service that gives access to the catalogue.
 const CATALOGUE: &str = "catalogue";
@@ -65,7 +65,7 @@ pub(crate) struct Builder {
 pub(crate) fn offered(
     config: &Config,
     overrides: &Overrides,
-    known: &Known,
+    names: (&Known, &Groups),
     builder: &Builder,
 ) -> Result<BTreeMap<String, Offered>, ConfigError> {
     let mut offered = BTreeMap::new();
@@ -82,7 +82,7 @@ pub(crate) fn offered(
         if offered.contains_key(&source.name) {
             return Err(source.wrong("name", format!("`{}` is offered twice", source.name)));
         }
-        offered.insert(source.name.clone(), from_source(source, known, builder)?);
+        offered.insert(source.name.clone(), from_source(source, names, builder)?);
     }
     let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
     let defined = config.services.iter().chain(&files).any(is_catalogue);
@@ -141,12 +141,11 @@ pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
 
 fn from_source(
     source: &ServiceSource,
-    known: &Known,
+    names: (&Known, &Groups),
     builder: &Builder,
 ) -> Result<Offered, ConfigError> {
     let mut table = source.table.clone();
-    resolve_names(&mut table, known)
-        .map_err(|(key, error)| source.wrong(key, error.to_string()))?;
+    resolve_names(&mut table, names).map_err(|(key, error)| source.wrong(key, error))?;
     let definition = Definition::deserialize(table)
         .map_err(|error| source.wrong("service", one_line(&error.to_string())))?;
     build(&definition, builder).map_err(|error| with_position(source, &error))
@@ -165,18 +164,31 @@ fn with_position(source: &ServiceSource, error: &DefinitionError) -> ConfigError
 }
 
 /// Replaces pinned names by identities in a definition: in NODE/SERVICE patterns, and of
-/// middleboxes.
+/// middleboxes. A middlebox that is a group becomes one for each of its members.
 ///
 /// # Errors
-/// The key, and the name that is not pinned.
-fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), (&'static str, NameError)> {
-    let named = |text: &str| known.identity_of(text);
-    let middleboxes = table.get_mut(MIDDLEBOX).and_then(toml::Value::as_array_mut);
-    for middlebox in middleboxes.into_iter().flatten() {
-        let Some(identity) = middlebox.get_mut("identity") else { continue };
-        if let Some(text) = identity.as_str().filter(|text| check_name(text).is_ok()) {
-            *identity = named(text).map_err(|error| (MIDDLEBOX, error))?.to_string().into();
+/// The key, and the problem: a name that is not pinned, or a group that does not exist.
+fn resolve_names(
+    table: &mut toml::Table,
+    (known, groups): (&Known, &Groups),
+) -> Result<(), (&'static str, String)> {
+    let named = |text: &str| known.identity_of(text).map_err(|error| error.to_string());
+    if let Some(middleboxes) = table.get_mut(MIDDLEBOX).and_then(toml::Value::as_array_mut) {
+        let mut all = Vec::new();
+        for middlebox in std::mem::take(middleboxes) {
+            let identities = middlebox_identities(&middlebox, named, groups);
+            match identities.map_err(|error| (MIDDLEBOX, error))? {
+                None => all.push(middlebox),
+                Some(identities) => all.extend(identities.iter().map(|identity| {
+                    let mut one = middlebox.clone();
+                    if let Some(value) = one.get_mut("identity") {
+                        *value = identity.to_string().into();
+                    }
+                    one
+                })),
+            }
         }
+        *middleboxes = all;
     }
     let patterns = table.get_mut(START).and_then(toml::Value::as_array_mut).into_iter().flatten();
     for pattern in patterns {
@@ -190,6 +202,23 @@ fn resolve_names(table: &mut toml::Table, known: &Known) -> Result<(), (&'static
         }
     }
     Ok(())
+}
+
+/// The identities of a middlebox that is written as a name or a group; `None` for another text.
+fn middlebox_identities(
+    middlebox: &toml::Value,
+    named: impl Fn(&str) -> Result<Identity, String>,
+    groups: &Groups,
+) -> Result<Option<Vec<Identity>>, String> {
+    let Some(text) = middlebox.get("identity").and_then(toml::Value::as_str) else {
+        return Ok(None);
+    };
+    if let Some(group) = text.strip_prefix(GROUP_PREFIX) {
+        let members = groups.members_or_none(group);
+        let members = members.ok_or_else(|| format!("no group has the name `{group}`"))?;
+        return Ok(Some(members.keys().copied().collect()));
+    }
+    if check_name(text).is_ok() { named(text).map(|one| Some(vec![one])) } else { Ok(None) }
 }
 
 /// Adds a built-in definition, unless the configuration has a service of its name.
@@ -244,7 +273,8 @@ fn describe_middlebox(middlebox: &AllowedMiddlebox) -> wire::Middlebox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use levada_core::{Identity, Params, encode_list};
+    use levada_config::{GroupDefinition, Member};
+    use levada_core::{Params, UnixTime, encode_list};
 
     fn demo_accepts(args: &[&str]) -> bool {
         let registry = registry(None);
@@ -264,22 +294,33 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let known = Known::open(&folder.path().join("known.db")).unwrap();
         let well = Identity::from_bytes([2; 32]);
-        known.pin("well", &well, &[], levada_core::UnixTime(1)).unwrap();
+        let members = [well, Identity::from_bytes([3; 32])].map(Member::Identity).into();
+        let boxes = GroupDefinition { name: "boxes".into(), members, until: UnixTime::NEVER };
+        let groups = Groups::expand(&[boxes], false).unwrap();
+        known.pin("well", &well, &[], UnixTime(1)).unwrap();
         let mut table: toml::Table =
             format!("start = ['well/exec', '*/echo', '{well}/a*', 'a b']").parse().unwrap();
-        resolve_names(&mut table, &known).unwrap();
+        resolve_names(&mut table, (&known, &groups)).unwrap();
         let patterns = table[START].as_array().unwrap();
         let patterns: Vec<_> = patterns.iter().map(|pattern| pattern.as_str().unwrap()).collect();
         let [by_name, by_key] = [format!("{well}/exec"), format!("{well}/a*")];
         assert_eq!(patterns, [by_name.as_str(), "*/echo", &by_key, "a b"]);
         let mut table: toml::Table = "start = ['nowhere/exec']".parse().unwrap();
-        let (key, error) = resolve_names(&mut table, &known).unwrap_err();
-        assert!(key == START && error.to_string().contains("`nowhere`"));
+        let (key, error) = resolve_names(&mut table, (&known, &groups)).unwrap_err();
+        assert!(key == START && error.contains("`nowhere`"));
         let text = format!("middlebox = [{{ identity = 'well' }}, {{ identity = '{well}' }}]");
         let mut table: toml::Table = text.parse().unwrap();
-        resolve_names(&mut table, &known).unwrap();
+        resolve_names(&mut table, (&known, &groups)).unwrap();
         let own: Vec<_> = table[MIDDLEBOX].as_array().unwrap().iter().collect();
         assert!(own.iter().all(|one| one["identity"].as_str() == Some(&well.to_string())));
+        let mut table: toml::Table =
+            "middlebox = [{ identity = 'group:boxes', required = true }]".parse().unwrap();
+        resolve_names(&mut table, (&known, &groups)).unwrap();
+        let own = table[MIDDLEBOX].as_array().unwrap();
+        assert_eq!(own.len(), 2);
+        assert!(own.iter().all(|one| one["required"].as_bool() == Some(true)));
+        let mut table: toml::Table = "middlebox = [{ identity = 'group:none' }]".parse().unwrap();
+        assert!(resolve_names(&mut table, (&known, &groups)).is_err());
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod clock;
 mod end;
 mod examine;
 mod find;
+mod group;
+mod group_set;
 mod invitation;
 mod policy;
 mod remaining;
@@ -40,6 +42,8 @@ pub use audit::{AuditEntry, AuditFilter, NewAuditEntry};
 pub use end::EndError;
 pub use examine::Examined;
 pub use find::Revocable;
+pub use group::{GroupRight, LocalGroup};
+pub use group_set::{GroupExport, GroupSetRefusal, NewGroupSet};
 pub use invitation::{InvitationSummary, RedeemError, Redeemed};
 pub use policy::PeerStatus;
 pub use remaining::Remaining;
@@ -87,6 +91,7 @@ const NODE: Kind = Kind {
         include_str!("store/schema/node-4.sql"),
         include_str!("store/schema/node-5.sql"),
         include_str!("store/schema/node-6.sql"),
+        include_str!("store/schema/node-7.sql"),
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,

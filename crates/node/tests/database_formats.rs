@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use levada_capability::LinkId;
-use levada_core::{Framing, Succession, UnixTime};
+use levada_config::Member;
+use levada_core::{Framing, Identity, Succession, UnixTime};
 use levada_home::known::Known;
 use levada_node::store::{
     Pruned, RedeemError, RightSource, SessionFilter, SessionState, StartError, Store, StoreError,
@@ -23,6 +24,7 @@ const NODE_3: &str = include_str!("fixtures/node-v3.db.sql");
 const NODE_4: &str = include_str!("fixtures/node-v4.db.sql");
 const NODE_5: &str = include_str!("fixtures/node-v5.db.sql");
 const NODE_6: &str = include_str!("fixtures/node-v6.db.sql");
+const NODE_7: &str = include_str!("fixtures/node-v7.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// The time at which the fixtures were made.
@@ -168,6 +170,28 @@ fn node_5_keeps_all_until_a_retention_is_set() {
 }
 
 #[test]
+fn node_7_has_groups_and_sets_of_groups() {
+    let (_folder, path) = restore(NODE_7);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let groups = store.local_groups().unwrap();
+    let member = Member::Identity(Identity::from_bytes([30; 32]));
+    let [family] = groups.as_slice() else { panic!("{groups:?}") };
+    assert_eq!(
+        (family.name.as_str(), &family.members),
+        ("family", &vec![member, Member::Group("others".into())])
+    );
+    let rights = store.group_rights().unwrap();
+    let [right] = rights.as_slice() else { panic!("{rights:?}") };
+    assert_eq!((right.service.as_deref(), right.expires), (Some("echo"), UnixTime(2_000_000_000)));
+    let signer = Identity::from_bytes([40; 32]);
+    assert!(store.group_set(&signer, "default").unwrap().is_some());
+    let export = store.group_export("default").unwrap().unwrap();
+    assert_eq!((export.version, export.groups), (8, vec!["family".to_owned()]));
+    assert_eq!(store.session(&id(1)).unwrap().unwrap().by_group, None);
+}
+
+#[test]
 fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
@@ -208,7 +232,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_6), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_7), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

@@ -4,6 +4,7 @@ mod access;
 mod file;
 mod lists;
 mod retention;
+mod groups;
 mod rights;
 mod sessions;
 mod starts;

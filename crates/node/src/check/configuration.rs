@@ -16,8 +16,10 @@ use levada_services::registry;
 use crate::error::UpError;
 use crate::http;
 use crate::overrides::Overrides;
+use crate::policy::{Configured, Inputs, Lists};
+use crate::store::LocalGroup;
 use crate::{ports, services};
-use levada_config::{Config, ConfigError};
+use levada_config::{Config, ConfigError, Groups};
 
 /// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns
 /// what its services lack on this machine, which does not prevent a start.
@@ -30,7 +32,8 @@ pub fn check(
     overrides: &Overrides,
 ) -> Result<Vec<ConfigError>, UpError> {
     let names = Names::open(home)?;
-    check_names(config, &names.known).map_err(UpError::of)?;
+    let groups = lists(config, overrides, &names.known, None)?.groups;
+    check_servers(config, &names.known, &groups).map_err(UpError::of)?;
     let clock = Arc::new(SystemClock);
     let is_wanted = overrides.only_catalogue || config.catalogue.wanted != Some(false);
     let catalogue =
@@ -38,7 +41,7 @@ pub fn check(
     // The services are built and not used, so that any identity will do.
     let context = Context::without_client(Identity::from_bytes([1; 32]));
     let builder = services::Builder { registry: registry(catalogue), context };
-    services::offered(config, overrides, &names.known, &builder).map_err(UpError::of)?;
+    services::offered(config, overrides, (&names.known, &groups), &builder).map_err(UpError::of)?;
     let ports = ports::wanted(config, overrides);
     if let Some((_, error)) = ports::repeated(&ports).find(|(port, _)| !port.is_of_forward()) {
         return Err(error);
@@ -55,11 +58,34 @@ pub fn check(
     }
 }
 
-fn check_names(config: &Config, known: &Known) -> Result<(), ConfigError> {
-    let servers = config.middlebox.iter().flat_map(|middlebox| &middlebox.servers);
-    let allowed = config.allow.iter().map(|entry| &entry.identity);
-    let mut all = allowed.chain(&config.block).chain(servers);
-    all.try_for_each(|one| one.identity(known).map(drop))
+/// Checks the groups of the configuration together with those of the store.
+///
+/// # Errors
+/// [`UpError`] with the file, the line and the problem.
+pub(super) fn check_groups(
+    home: &Home,
+    config: &Config,
+    overrides: &Overrides,
+    groups: &[LocalGroup],
+) -> Result<(), UpError> {
+    let names = Names::open(home)?;
+    lists(config, overrides, &names.known, Some(groups.to_vec())).map(drop)
+}
+
+/// The lists of the configuration, with the groups of the store if they can be read.
+fn lists(
+    config: &Config,
+    overrides: &Overrides,
+    known: &Known,
+    groups: Option<Vec<LocalGroup>>,
+) -> Result<Lists, UpError> {
+    let configured = Configured::new(config, overrides, known).map_err(UpError::of)?;
+    Lists::new(&Inputs::unchecked(configured, groups)).map_err(UpError::of)
+}
+
+fn check_servers(config: &Config, known: &Known, groups: &Groups) -> Result<(), ConfigError> {
+    let mut servers = config.middlebox.iter().flat_map(|middlebox| &middlebox.servers);
+    servers.try_for_each(|one| one.identities(known, groups).map(drop))
 }
 
 /// The pinned names of a home, which a check does not change.

@@ -17,7 +17,7 @@ use crate::store::{Examined, Store, StoreError};
 use crate::{catalogue as node_catalogue, restore, rotate};
 use levada_config::Config;
 
-use super::configuration::check;
+use super::configuration::{check, check_groups};
 
 /// The state of the node of a home.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,9 @@ fn configured(
         if home.existing_key().map_err(UpError::of)?.is_none() {
             check_creation(&home.key_file(), "write")?;
         }
-        database(home).map_err(UpError::of)?;
+        let database = database(home).map_err(UpError::of)?;
+        let groups = database.as_ref().map(Examined::local_groups).unwrap_or_default();
+        check_groups(home, config, overrides, groups)?;
         catalogue(home, config, overrides).map_err(UpError::of)?;
         socket(home)?;
     }

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::list::names;
 use super::reply::{check_service, on_store, refused};
-use super::{identities, invitations, share};
+use super::{groups, identities, invitations, share};
 use crate::live::Run;
 use crate::node::Node;
-use crate::policy::ConfiguredRight;
+use crate::policy::{ListedRight, Origin};
 use crate::store::{AccessCapability, AccessRight, NewRight, StoreError};
+use levada_config::GROUP_PREFIX;
 
 /// The maximum number of sessions whose capabilities are listed.
 const MAX_SESSIONS: usize = 1000;
@@ -26,8 +27,8 @@ struct Entry {
     identity: Identity,
     /// The service; `None` for every service.
     service: Option<String>,
-    /// The origin of the right, in one word.
-    from: &'static str,
+    /// The origin of the right, in one word, or the group that gives it.
+    from: String,
     /// The place in the configuration, or the id of the session.
     detail: Option<String>,
     until: UnixTime,
@@ -39,17 +40,21 @@ struct Entry {
 
 /// The identities that may use services, and what gives them the right: all, or one of them.
 pub(super) async fn list(node: &Arc<Node>, only: Option<String>) -> Result<Value, Reply> {
+    let group = only.as_ref().filter(|text| text.starts_with(GROUP_PREFIX)).cloned();
     let only = match only {
-        Some(text) => Some(identities::resolve(node, text).await?),
-        None => None,
+        Some(text) if group.is_none() => Some(identities::resolve(node, text).await?),
+        _ => None,
     };
     let is_shown = |identity: &Identity| only.is_none_or(|only| only == *identity);
+    let is_of_group = |entry: &Entry| group.as_ref().is_none_or(|group| entry.from == *group);
+    let is_all = only.is_none() && group.is_none();
     let runs = node.peers.sessions.all();
     let (stored, blocked) = stored(node, &runs).await?;
     let mut entries = configured(node);
     entries.extend(stored);
     // What is denied has no use; the blocked identities are listed below.
-    entries.retain(|one| is_shown(&one.identity) && node.denial_reason(&one.identity).is_none());
+    entries.retain(|one| is_shown(&one.identity) && is_of_group(one));
+    entries.retain(|one| node.denial_reason(&one.identity).is_none());
     let last = last_starts(node, &entries).await?;
     let names = names(node).await?;
     let rows = entries.iter().map(|entry| row(node, entry, &names, &runs, &last));
@@ -59,8 +64,11 @@ pub(super) async fn list(node: &Arc<Node>, only: Option<String>) -> Result<Value
     Ok(json!({
         "access": rows.collect::<Vec<_>>(),
         "blocked": blocked.collect::<Vec<_>>(),
-        "invitations": if only.is_none() { invitations::rows(node).await? } else { Vec::new() },
-        "tickets": share::open_tickets(node, only).await?,
+        "invitations": if is_all { invitations::rows(node).await? } else { Vec::new() },
+        "tickets": match group {
+            None => share::open_tickets(node, only).await?,
+            Some(_) => Vec::new(),
+        },
     }))
 }
 
@@ -84,11 +92,13 @@ async fn stored(node: &Arc<Node>, runs: &[Run]) -> Result<(Vec<Entry>, BTreeSet<
 /// The rights of the configuration and the command line, and the middleboxes of services.
 fn configured(node: &Node) -> Vec<Entry> {
     let mut entries = Vec::new();
-    for right in node.rights.policy.rights() {
+    let now = node.now();
+    let lists = node.rights.policy.lists();
+    for right in lists.rights.iter().filter(|right| right.is_valid(now)) {
         match &right.services {
-            None => entries.push(Entry::configured(&right, None)),
+            None => entries.push(Entry::configured(right, None)),
             Some(services) => entries.extend(
-                services.iter().map(|service| Entry::configured(&right, Some(service.clone()))),
+                services.iter().map(|service| Entry::configured(right, Some(service.clone()))),
             ),
         }
     }
@@ -97,7 +107,7 @@ fn configured(node: &Node) -> Vec<Entry> {
         entries.extend(middleboxes.iter().map(|middlebox| Entry {
             identity: middlebox.identity,
             service: Some(name.clone()),
-            from: "middlebox",
+            from: "middlebox".to_owned(),
             detail: Some(middlebox.allow.clone()),
             until: UnixTime::NEVER,
             uses: None,
@@ -108,13 +118,13 @@ fn configured(node: &Node) -> Vec<Entry> {
 }
 
 impl Entry {
-    fn configured(right: &ConfiguredRight, service: Option<String>) -> Self {
+    fn configured(right: &ListedRight, service: Option<String>) -> Self {
         Self {
             identity: right.identity,
             service,
-            from: if right.place.is_some() { "configuration" } else { "command line" },
-            detail: right.place.clone(),
-            until: UnixTime::NEVER,
+            from: right.source(),
+            detail: Some(right.place()).filter(|_| right.origin != Origin::CommandLine),
+            until: right.expires.min(right.member_until),
             uses: None,
             session: None,
         }
@@ -126,7 +136,7 @@ impl From<AccessRight> for Entry {
         Self {
             identity: right.identity,
             service: right.service,
-            from: right.source.as_str(),
+            from: right.source.as_str().to_owned(),
             detail: None,
             until: right.expires,
             uses: right.uses,
@@ -141,7 +151,7 @@ impl From<AccessCapability> for Entry {
         let is_share = session.service == SWARM;
         Self {
             identity: capability.identity,
-            from: if is_share { "ticket" } else { "capability" },
+            from: if is_share { "ticket" } else { "capability" }.to_owned(),
             service: Some(session.service),
             detail: Some(session.id.to_string()),
             until: session.expires,
@@ -216,13 +226,21 @@ pub(super) async fn allow(
     expires_secs: Option<u64>,
     uses: Option<u32>,
 ) -> Result<Value, Reply> {
+    if let Some(group) = text.strip_prefix(GROUP_PREFIX) {
+        if uses.is_some() {
+            let text = "a right of a group has no number of uses: give it to identities";
+            return Err(refused(2, &text));
+        }
+        let expires = end(node, expires_secs);
+        return groups::allow(node, group.to_owned(), services, expires).await;
+    }
     let identity = identities::resolve(node, text).await?;
     services.iter().try_for_each(|name| check_service(node, name))?;
     if let Some(text) = node.denial_reason(&identity) {
         return Err(refused(1, &format!("{text}: a right would have no effect")));
     }
     let now = node.now();
-    let expires = expires_secs.map_or(UnixTime::NEVER, |secs| now.after(Duration::from_secs(secs)));
+    let expires = end(node, expires_secs);
     let given = services.clone();
     on_store(node, move |store| {
         let all: Vec<Option<&str>> = match services.is_empty() {
@@ -237,12 +255,20 @@ pub(super) async fn allow(
     Ok(json!({ "identity": identity.to_string(), "services": given, "until": expires.0 }))
 }
 
+/// The time after this number of seconds.
+fn end(node: &Node, expires_secs: Option<u64>) -> UnixTime {
+    expires_secs.map_or(UnixTime::NEVER, |secs| node.now().after(Duration::from_secs(secs)))
+}
+
 /// Removes the rights of an identity to a service, or to all.
 pub(super) async fn remove(
     node: &Arc<Node>,
     text: String,
     service: Option<String>,
 ) -> Result<Value, Reply> {
+    if let Some(group) = text.strip_prefix(GROUP_PREFIX) {
+        return groups::disallow(node, group.to_owned(), service).await;
+    }
     let identity = identities::resolve(node, text).await?;
     service.iter().try_for_each(|name| check_service(node, name))?;
     let now = node.now();
@@ -266,6 +292,10 @@ pub(super) async fn remove(
 /// Removes every right of an identity, revokes what it requested, holds and has passed on, and ends
 /// what it runs.
 pub(super) async fn remove_all(node: &Arc<Node>, text: String) -> Result<Value, Reply> {
+    if text.starts_with(GROUP_PREFIX) {
+        let text = "`--all` is for one identity: `levada group ls` shows the members of a group";
+        return Err(refused(2, &text));
+    }
     let identity = identities::resolve(node, text).await?;
     let now = node.now();
     let own = node.identity();
@@ -294,11 +324,11 @@ pub(super) async fn remove_all(node: &Arc<Node>, text: String) -> Result<Value, 
 
 /// The places of the configuration that still give `identity` a right to `service`, or any.
 fn places(node: &Node, identity: &Identity, service: Option<&str>) -> Vec<String> {
-    let covers = |right: &ConfiguredRight| match (&right.services, service) {
-        (Some(services), Some(service)) => services.contains(service),
-        _ => true,
+    let lists = node.rights.policy.lists();
+    let rights = lists.of(identity).filter(|right| right.may_cover(service));
+    let place = |right: &ListedRight| match &right.group {
+        Some(group) => format!("{GROUP_PREFIX}{group} ({})", right.place()),
+        None => right.place(),
     };
-    let rights = node.rights.policy.rights().into_iter();
-    let rights = rights.filter(|right| right.identity == *identity && covers(right));
-    rights.map(|right| right.place.unwrap_or_else(|| "--allow".to_owned())).collect()
+    rights.map(place).collect()
 }

@@ -61,7 +61,7 @@ pub(super) async fn disallow(node: &Arc<Node>, text: String) -> Result<Value, Re
     node.close_unproved(&identity).await;
     Ok(json!({
         "was_allowed": was_allowed,
-        "allowed_by_config": node.rights.policy.allows_any(&identity),
+        "allowed_by_config": node.rights.policy.allows_any(&identity, now),
         "identity": identity.to_string(),
         "remaining": remaining(node, identity).await?,
     }))

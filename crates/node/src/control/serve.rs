@@ -26,7 +26,7 @@ use levada_home::Home;
 use levada_home::address::{self, advertised};
 
 use super::reply::{check_service, on_store, refused, send};
-use super::{access, identities, invitations, list, log, revoke, share};
+use super::{access, groups, identities, invitations, list, log, revoke, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -174,6 +174,7 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
         Request::RemoveAccess { identity, service, .. } => {
             access::remove(node, identity, service).await
         }
+        Request::Group(request) => groups::handle(node, request).await,
         Request::Invitations => invitations::list(node).await,
         Request::CancelInvitation { id } => invitations::cancel(node, id).await,
         Request::Share(request) => share::add(node, request).await,
@@ -226,6 +227,7 @@ async fn status(node: &Arc<Node>) -> Result<Value, Reply> {
         "http": node.network.http.map(|address| address.to_string()),
         "services": node.services.keys().collect::<Vec<_>>(),
         "forwards": node.forwards.describe(),
+        "groups": node.shared_groups(now.time).await,
         "middlebox": node.network.middlebox.as_ref().map(NodeMiddlebox::describe),
         "open_sessions": open_sessions,
         "running_sessions": node.peers.sessions.count(),

@@ -64,7 +64,12 @@ impl RequestContext {
     pub(super) async fn request(self: &Arc<Self>, request: wire::Request) -> OperationResult {
         self.store_end_of_right(&request.service).await?;
         let (grant, ()) = self.grant(request, |service, params| service.check(params))?;
-        let created = self.on_store(move |_, store| {
+        let created = self.on_store(move |context, store| {
+            let _unchanged = context.node.rights.policy.hold();
+            let may_request = context.node.may_request(&grant.requester, &grant.service);
+            if grant.needs_right() && !may_request {
+                return Err(RequestError::NotPermitted);
+            }
             store.create_session(&grant.new_session(), grant.now).map(|()| grant)
         });
         let grant = created.await.map_err(|error| match error {
@@ -212,7 +217,7 @@ impl Grant {
             link_id: self.link_id,
             expires: self.body.expires,
             about: &self.about,
-            permission: self.permission,
+            permission: self.permission.clone(),
         }
     }
 
@@ -227,6 +232,11 @@ impl Grant {
         let link = self.link.clone();
         let secret = self.secret.to_vec();
         wire::Granted { link, secret, framing: self.framing.to_string() }
+    }
+
+    /// Returns true if the right must be checked again when it is stored. The store checks its own.
+    fn needs_right(&self) -> bool {
+        !matches!(self.permission, Permission::Right { .. })
     }
 
     /// The start by the first link. It needs no verification, because this node has just minted it.
@@ -244,7 +254,9 @@ impl Grant {
         };
         let service = self.service.clone();
         let about = self.about.clone();
-        Start { verified, service, requester: self.requester, about, granted, run }
+        let requester = self.requester;
+        let needs_right = self.needs_right();
+        Start { verified, service, requester, needs_right, about, granted, run }
     }
 }
 

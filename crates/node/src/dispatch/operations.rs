@@ -11,6 +11,7 @@ use levada_home::known::Known;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
+use crate::policy::Configured;
 use crate::services::{self, Offered};
 use crate::store::{
     AppliedSuccession, EndError, RedeemError, Redeemed, SessionSummary, Store, SuccessionError,
@@ -176,6 +177,10 @@ impl RequestContext {
         node.move_pin(succession);
         if applied == AppliedSuccession::default() {
             return Ok(Answer::Done(wire::Done {}));
+        }
+        // Groups and the lists name the new key from here on.
+        if let Err(error) = node.replace_inputs(store, Configured::clone) {
+            tracing::error!(%error, "could not read the groups after the rotation of a key");
         }
         // TLS tickets of the old key become invalid, and its runs end.
         node.forget_sessions();

@@ -76,6 +76,11 @@ pub(super) fn no_longer_permitted() -> Refusal {
     )
 }
 
+/// The refusal of a session whose requester has lost the right to it.
+pub(super) fn right_ended() -> Refusal {
+    denied("the right by which this session was requested has ended")
+}
+
 /// The services that a peer may request, as the end of a sentence.
 fn only(open: &[&str]) -> String {
     if open.is_empty() { String::new() } else { format!(", only {}", listed(open, MAX_LISTED)) }

@@ -15,7 +15,9 @@ use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
 
 use super::context::RequestContext;
-use super::refusal::{check_draining, failed, no_longer_permitted, revoked, unknown_session};
+use super::refusal::{
+    check_draining, failed, no_longer_permitted, revoked, right_ended, unknown_session,
+};
 use super::verify::denied_capability;
 
 /// The maximum length of a session's summary in the audit log, in bytes.
@@ -30,6 +32,9 @@ pub(super) struct Start<R> {
     pub(super) service: String,
     /// The identity that requested the session.
     pub(super) requester: Identity,
+    /// A right of the requester must exist when it starts: a group has permitted the session, or
+    /// it is requested now.
+    pub(super) needs_right: bool,
     /// A summary for the audit log.
     pub(super) about: String,
     /// What the middleboxes of the path were granted; none without a path.
@@ -51,7 +56,8 @@ impl RequestContext {
     /// The order matters. A block, succession or revocation is first in effect, in the store's
     /// tables and its lists in memory or in the policy, and then ends the runs that are registered.
     /// So one that takes effect after the registration finds the run and ends it, and the checks,
-    /// which follow the registration, find one from before. None is missed.
+    /// which follow the registration, find one from before. None is missed. No right by the lists
+    /// and groups is removed between its check and the commit.
     pub(super) fn admit<R>(
         &self,
         start: Start<R>,
@@ -77,6 +83,10 @@ impl RequestContext {
         let mut keys = verified.identities.iter().copied().chain(once(requester));
         if let Some(identity) = keys.find(|identity| node.rights.policy.blocks(identity)) {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));
+        }
+        let _unchanged = node.rights.policy.hold();
+        if start.needs_right && !node.may_request(&requester, &start.service) {
+            return Err(right_ended());
         }
         let about = match &start.granted {
             Some(granted) => with_granted(&start.about, granted),

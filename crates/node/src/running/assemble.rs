@@ -24,12 +24,13 @@ use levada_client::Client;
 use levada_config::{Config, ForwardSource};
 use levada_home::Home;
 use levada_home::address::{Reach, reach};
+use levada_home::known::Known;
 
 use crate::error::UpError;
 use crate::node::{Life, Node, Rights, Sharing};
 use crate::overrides::Overrides;
 use crate::peers::Peers;
-use crate::policy::Policy;
+use crate::policy::{Configured, GroupExchange, Inputs, Policy};
 use crate::providing::Providing;
 
 /// The description of a node that is ready.
@@ -85,19 +86,21 @@ pub(super) fn assemble(
     let store = Arc::new(Store::open(&home.node_db()).map_err(UpError::of)?);
     let client = Arc::new(Client::new(home).map_err(UpError::of)?);
     let known = client.known();
-    let policy = Policy::new(config, overrides, known, &store).map_err(UpError::of)?;
+    let policy = policy(config, overrides, known, &store)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let catalogue = catalogue::open_if_needed(home, config, overrides, clock.clone())?;
     let builder = builder(catalogue.clone(), &key, client.clone());
-    let services = services::offered(config, overrides, known, &builder).map_err(UpError::of)?;
+    let lists = policy.lists();
+    let names = (known, &lists.groups);
+    let services = services::offered(config, overrides, names, &builder).map_err(UpError::of)?;
     if !overrides.only_catalogue {
         let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
         notes.extend(missing.iter().map(ToString::to_string));
     }
     let sockets = Sockets::bind(config, overrides, previous, &mut notes)?;
-    store.now(clock.now());
+    store.now_at_least(clock.now()).map_err(UpError::of)?;
     store.set_retention(&(&config.retention).into()).map_err(UpError::of)?;
-    let middlebox = sockets.start_middlebox(&key, config, known, &mut notes)?;
+    let middlebox = sockets.start_middlebox(&key, config, names, &mut notes)?;
     let network = sockets.network(config, overrides, &key, &services, middlebox)?;
     let sharing = sharing(home, config);
     if let Some(catalogue) = &catalogue {
@@ -111,6 +114,7 @@ pub(super) fn assemble(
         sharing,
         rights: Rights {
             policy,
+            groups: GroupExchange::default(),
             store,
             session_expires: config.session_expires,
             retention: Notify::new(),
@@ -147,6 +151,18 @@ pub(super) fn assemble(
         // `catalogue serve` serves only the catalogue.
         forwards: if overrides.only_catalogue { Vec::new() } else { config.forwards.clone() },
     })
+}
+
+/// The lists of the configuration, with the groups of the store.
+fn policy(
+    config: &Config,
+    overrides: &Overrides,
+    known: &Known,
+    store: &Store,
+) -> Result<Policy, UpError> {
+    let configured = Configured::new(config, overrides, known).map_err(UpError::of)?;
+    let inputs = Inputs::load(configured, store).map_err(UpError::of)?;
+    Policy::new(inputs).map_err(UpError::of)
 }
 
 /// Makes services of their definitions.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use levada_channel::ServerConfig;
-use levada_config::Config;
+use levada_config::{Config, Groups};
 use levada_contexts::ServerPaths;
 use levada_core::{Identity, SecretKey};
 use levada_home::known::Known;
@@ -56,7 +56,7 @@ impl Sockets {
         &self,
         key: &Arc<SecretKey>,
         config: &Config,
-        known: &Known,
+        names: (&Known, &Groups),
         notes: &mut Vec<String>,
     ) -> Result<Option<NodeMiddlebox>, UpError> {
         let (Some(config), Some(listener)) = (&config.middlebox, &self.middlebox) else {
@@ -64,7 +64,7 @@ impl Sockets {
         };
         let listening = listener.local_addr().map_err(UpError::of)?;
         notes.push(format!("sessions of others may lead through {}@{listening}", key.identity()));
-        let middlebox = NodeMiddlebox::new(key.clone(), config, known, listening);
+        let middlebox = NodeMiddlebox::new(key.clone(), config, names, listening);
         middlebox.map(Some).map_err(UpError::of)
     }
 

@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
 
 use crate::catalogue::{publish_elsewhere, publish_here};
-use crate::{control, drain, http, listen, provider, retention, server, shares};
-use levada_config::{Config, ConfigError};
+use crate::{control, drain, groups, http, listen, provider, retention, server, shares};
+use levada_config::Config;
 
 use super::announcer;
 use super::assemble::{Announcement, Assembled};
@@ -71,6 +71,7 @@ pub(super) async fn serve(
     tasks.spawn(server::return_memory(node.clone()));
     tasks.spawn(shares::serve_stored(node.clone()));
     tasks.spawn(provider::serve(node.clone()));
+    tasks.spawn(groups::follow(node.clone()));
     tasks.spawn(publish_elsewhere(node.clone(), publish_in));
     if catalogue.services {
         publish_here(&node).await;
@@ -150,7 +151,7 @@ fn reason(node: &Node) -> &'static str {
 
 async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides, &toml::Table)) {
     let apply = async {
-        let config = Config::load(&node.home.config_file())?;
+        let config = Config::load(&node.home.config_file()).map_err(UpError::of)?;
         node.reload_policy(&config, overrides).await?;
         if !overrides.only_catalogue {
             node.forwards.apply(&config.forwards);
@@ -162,7 +163,7 @@ async fn reload_policy(node: &Arc<Node>, (overrides, started_with): (&Overrides,
                 "other keys have changed, and take effect at the next start"
             );
         }
-        Ok::<_, ConfigError>(())
+        Ok::<_, UpError>(())
     };
     if let Err(error) = apply.await {
         tracing::error!(%error, "could not read the configuration again; the old one stays in effect");

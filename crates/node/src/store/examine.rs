@@ -5,6 +5,7 @@ use std::path::Path;
 use levada_core::UnixTime;
 use levada_database::Database;
 
+use super::group::{LocalGroup, local_groups};
 use super::rights::Rights;
 use super::time::Time;
 use super::{NODE, Store, StoreError};
@@ -13,6 +14,7 @@ use super::{NODE, Store, StoreError};
 pub struct Examined {
     database: Database,
     time: UnixTime,
+    groups: Vec<LocalGroup>,
 }
 
 impl Store {
@@ -24,14 +26,14 @@ impl Store {
     pub fn examine(path: &Path) -> Result<Examined, StoreError> {
         let (database, is_newest) = Database::examine(path, &NODE)?;
         // A start migrates an older one first.
-        let time = match is_newest {
+        let (time, groups) = match is_newest {
             true => database.read(|c| {
                 Rights::load(c)?;
-                Ok(Time::load(c)?.stored())
+                Ok((Time::load(c)?.stored(), local_groups(c)?))
             })?,
-            false => UnixTime(0),
+            false => (UnixTime(0), Vec::new()),
         };
-        Ok(Examined { database, time })
+        Ok(Examined { database, time, groups })
     }
 }
 
@@ -39,6 +41,11 @@ impl Examined {
     /// The highest time that is stored; 0 in a database of an earlier version.
     pub fn time(&self) -> UnixTime {
         self.time
+    }
+
+    /// The groups of the owner; none in a database of an earlier version.
+    pub fn local_groups(&self) -> &[LocalGroup] {
+        &self.groups
     }
 
     /// As [`Store::integrity_check`].

@@ -40,6 +40,7 @@ impl Store {
         let found: Vec<[u8; 32]> = self.database.read(|connection| {
             let sql = "SELECT identity FROM allowed WHERE identity BETWEEN ?1 AND ?2
                  UNION SELECT identity FROM blocked WHERE identity BETWEEN ?1 AND ?2
+                 UNION SELECT identity FROM group_member WHERE identity BETWEEN ?1 AND ?2
                  UNION SELECT holder FROM session WHERE holder BETWEEN ?1 AND ?2
                  UNION SELECT requester FROM session WHERE requester BETWEEN ?1 AND ?2
                  UNION SELECT identity FROM audit WHERE identity BETWEEN ?1 AND ?2 LIMIT ?3";

@@ -157,6 +157,7 @@ pub(super) fn is_known(connection: &Connection, identity: &Identity) -> rusqlite
             "SELECT 1 WHERE EXISTS (SELECT 1 FROM allowed WHERE identity = ?1)
                 OR EXISTS (SELECT 1 FROM blocked WHERE identity = ?1)
                 OR EXISTS (SELECT 1 FROM known_identity WHERE identity = ?1)
+                OR EXISTS (SELECT 1 FROM group_member WHERE identity = ?1)
                 OR EXISTS (SELECT 1 FROM session WHERE holder = ?1)
                 OR EXISTS (SELECT 1 FROM session WHERE requester = ?1)
                 OR EXISTS (SELECT 1 FROM succession WHERE new = ?1)

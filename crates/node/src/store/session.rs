@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use levada_capability::{Chain, LinkId, SessionId};
 use levada_core::{Framing, Identity, UnixTime};
@@ -12,7 +13,7 @@ use zeroize::Zeroizing;
 use super::{NewAuditEntry, Store, StoreError, audit, row};
 
 /// A session to create. Has no `Debug`, because it has the root secret.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct NewSession<'a> {
     /// Its id, random.
     pub id: SessionId,
@@ -39,10 +40,13 @@ pub struct NewSession<'a> {
 }
 
 /// The permission to request a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Permission {
     /// The node, its configuration or a ticket gives it.
     Given,
+    /// The group with this name gives it: the session is started only while a right of its
+    /// requester exists.
+    Group(Arc<str>),
     /// A right in the store gives it, and is used by the request.
     Right {
         /// A right to every service does not include this one.
@@ -113,6 +117,8 @@ pub struct SessionRecord {
     pub link_id: LinkId,
     /// The identity that requested the session, or the key that succeeded it.
     pub requester: Identity,
+    /// The group by which it was requested.
+    pub by_group: Option<String>,
 }
 
 impl fmt::Debug for SessionRecord {
@@ -249,9 +255,14 @@ pub(super) fn create(
 fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO session
-         (id, root, service, framing, requester, holder, link, link_id, expires, created)
-         VALUES (:id, :root, :service, :framing, :requester, :holder, :link, :link_id, :expires, :now)",
+         (id, root, service, framing, requester, holder, link, link_id, expires, created, by_group)
+         VALUES (:id, :root, :service, :framing, :requester, :holder, :link, :link_id, :expires,
+                 :now, :by_group)",
     )?;
+    let by_group = match &new.permission {
+        Permission::Group(name) => Some(&**name),
+        Permission::Given | Permission::Right { .. } => None,
+    };
     insert.execute(named_params! {
         ":id": new.id.as_bytes(),
         ":root": new.root,
@@ -263,6 +274,7 @@ fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite:
         ":link_id": new.link_id.as_bytes(),
         ":expires": row::from_time(new.expires),
         ":now": row::from_time(now),
+        ":by_group": by_group,
     })?;
     Ok(())
 }
@@ -275,6 +287,7 @@ pub(super) fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
         state: state(row)?,
         link_id: row::link_id(row, "link_id")?,
         requester: row::identity(row, "requester")?,
+        by_group: row.get("by_group")?,
     })
 }
 

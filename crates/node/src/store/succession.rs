@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
 use super::end::revoke_link;
-use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, row};
+use super::{Fault, NewAuditEntry, Store, StoreError, audit, group, group_set, policy, row};
 
 /// The changes of a succession.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +68,8 @@ impl Store {
             insert(tx, succession, now)?;
             let moved = move_policy(tx, &old, &new, now)?;
             move_tickets(tx, &old, &new)?;
+            group::move_members(tx, &old, &new)?;
+            group_set::move_sets(tx, &old, &new)?;
             let kept = set_requester(tx, succession)?;
             let revoked = revoke_all(tx, &old, now)?;
             let text = format!("to {new}");

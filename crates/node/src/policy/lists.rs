@@ -1,0 +1,308 @@
+//! The sets of identities that follow from the configuration and the groups, for checks at each
+//! request.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use levada_config::{ConfigError, GroupDefinition, GroupError, Groups, Member};
+use levada_core::{Identity, UnixTime};
+use thiserror::Error;
+
+use super::configured::{Configured, Listed};
+use super::shared::SharedSet;
+use crate::store::{GroupRight, LocalGroup, Store, StoreError};
+
+/// The maximum number of rights, of which each member of a group has its own.
+const MAX_RIGHTS: usize = 100_000;
+
+/// The reason why lists are not valid.
+#[derive(Debug, Error)]
+pub(crate) enum PolicyError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Group(#[from] GroupError),
+}
+
+/// All that the lists follow from.
+#[derive(Clone)]
+pub(crate) struct Inputs {
+    pub(crate) configured: Configured,
+    /// The groups in the store.
+    pub(crate) groups: Vec<LocalGroup>,
+    /// The rights of groups in the store.
+    pub(crate) rights: Vec<GroupRight>,
+    /// The groups of another node.
+    pub(crate) shared: Option<SharedSet>,
+    /// Rotated keys with their successors.
+    pub(crate) rotations: Vec<(Identity, Identity)>,
+    /// All groups of this node are known; without this, an unknown group has no members.
+    pub(crate) is_complete: bool,
+}
+
+impl Inputs {
+    /// Reads the groups of the store for a configuration.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub(crate) fn load(configured: Configured, store: &Store) -> Result<Self, StoreError> {
+        Ok(Self {
+            groups: store.local_groups()?,
+            rights: store.group_rights()?,
+            shared: shared(&configured, store)?,
+            rotations: store.rotations()?,
+            is_complete: true,
+            configured,
+        })
+    }
+
+    /// The configuration for a check without a node. `groups` are the stored ones, if they can
+    /// be read.
+    pub(crate) fn unchecked(configured: Configured, groups: Option<Vec<LocalGroup>>) -> Self {
+        let is_complete = groups.is_some();
+        let groups = groups.unwrap_or_default();
+        let rights = Vec::new();
+        let rotations = Vec::new();
+        Self { configured, groups, rights, shared: None, rotations, is_complete }
+    }
+}
+
+/// The set of groups of another node that the configuration names, if one was taken.
+fn shared(configured: &Configured, store: &Store) -> Result<Option<SharedSet>, StoreError> {
+    let Some(from) = &configured.from else { return Ok(None) };
+    let text = store.group_set(from, &configured.set)?;
+    Ok(text.and_then(|text| match SharedSet::read(&text) {
+        Ok(set) => Some(set),
+        Err(error) => {
+            tracing::error!(%error, "the stored groups of the other node are damaged");
+            None
+        }
+    }))
+}
+
+/// The origin of a right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    CommandLine,
+    /// A place in the configuration.
+    Configuration(Arc<str>),
+    /// The owner has given it to a group by `access allow`.
+    Owner,
+}
+
+/// A right of an identity that is not in the table of single rights in the store.
+#[derive(Clone, Debug)]
+pub(crate) struct ListedRight {
+    pub(crate) identity: Identity,
+    /// The services; `None` for every service.
+    pub(crate) services: Option<Arc<BTreeSet<String>>>,
+    pub(crate) origin: Origin,
+    /// The group that gives it.
+    pub(crate) group: Option<Arc<str>>,
+    /// The time from which it permits nothing, and to which its sessions last at most.
+    pub(crate) expires: UnixTime,
+    /// The time from which it permits nothing because the group of another node has expired.
+    pub(crate) member_until: UnixTime,
+}
+
+impl ListedRight {
+    pub(crate) fn is_valid(&self, now: UnixTime) -> bool {
+        now < self.expires.min(self.member_until)
+    }
+
+    /// Returns true if it is for `service`. With `by_name`, a right to every service is not.
+    pub(super) fn covers(&self, service: &str, by_name: bool) -> bool {
+        self.services.as_ref().map_or(!by_name, |set| set.contains(service))
+    }
+
+    /// Returns true if it may be for `service`, or for any if `None`.
+    pub(crate) fn may_cover(&self, service: Option<&str>) -> bool {
+        service.is_none_or(|service| self.covers(service, false))
+    }
+
+    /// The origin for lists: `configuration`, `command line`, or the group.
+    pub(crate) fn source(&self) -> String {
+        match (&self.group, &self.origin) {
+            (Some(group), _) => format!("group:{group}"),
+            (None, Origin::CommandLine) => "command line".to_owned(),
+            (None, Origin::Configuration(_)) => "configuration".to_owned(),
+            (None, Origin::Owner) => "owner".to_owned(),
+        }
+    }
+
+    /// The place at which it is given.
+    pub(crate) fn place(&self) -> String {
+        match &self.origin {
+            Origin::CommandLine => "--allow".to_owned(),
+            Origin::Configuration(place) => place.to_string(),
+            Origin::Owner => "levada access".to_owned(),
+        }
+    }
+}
+
+/// The lists.
+#[derive(Default)]
+pub(crate) struct Lists {
+    /// The rights: of the command line, the configuration, and then of groups in the store.
+    pub(crate) rights: Vec<ListedRight>,
+    /// The positions in `rights` for each identity.
+    by_identity: HashMap<Identity, Vec<usize>>,
+    pub(crate) block: BTreeSet<Identity>,
+    pub(crate) readers: BTreeSet<Identity>,
+    pub(crate) groups: Groups,
+}
+
+impl Lists {
+    /// # Errors
+    /// [`PolicyError`] for a group with a cycle, beyond a limit, of a name that two have, or that
+    /// does not exist.
+    pub(crate) fn new(inputs: &Inputs) -> Result<Self, PolicyError> {
+        let Inputs { configured, rotations, .. } = inputs;
+        let groups = expand(inputs)?;
+        let mut lists = Self { groups, ..Self::default() };
+        for entry in &configured.allow {
+            let origin = match &entry.place {
+                Some(place) => Origin::Configuration(place.clone()),
+                None => Origin::CommandLine,
+            };
+            let template = (entry.services.clone(), origin, UnixTime::NEVER);
+            lists.allow(&entry.whom, &template)?;
+        }
+        for right in &inputs.rights {
+            let services = right.service.iter().cloned().collect::<BTreeSet<_>>();
+            let services = right.service.is_some().then(|| Arc::new(services));
+            lists.allow_group(&right.group, &(services, Origin::Owner, right.expires));
+        }
+        lists.block = lists.all(&configured.block)?;
+        lists.readers = lists.all(&configured.readers)?;
+        // A block of a rotated key includes its successors, because the owner may have copied the
+        // old key from the log.
+        while let Some((_, new)) = rotations
+            .iter()
+            .find(|(old, new)| lists.block.contains(old) && !lists.block.contains(new))
+        {
+            lists.block.insert(*new);
+        }
+        Ok(lists)
+    }
+
+    /// The rights of an identity.
+    pub(crate) fn of(&self, identity: &Identity) -> impl Iterator<Item = &ListedRight> {
+        let positions = self.by_identity.get(identity).map(Vec::as_slice).unwrap_or_default();
+        positions.iter().filter_map(|position| self.rights.get(*position))
+    }
+
+    fn allow(
+        &mut self,
+        whom: &Listed,
+        template: &(Option<Arc<BTreeSet<String>>>, Origin, UnixTime),
+    ) -> Result<(), PolicyError> {
+        match whom {
+            Listed::Identity(identity) => self.add(*identity, None, UnixTime::NEVER, template),
+            Listed::Group(subject) => {
+                let name = subject.group().unwrap_or_default();
+                self.check_exists(whom)?;
+                self.allow_group(name, template);
+                if self.rights.len() > MAX_RIGHTS {
+                    let text = format!("the lists have more than {MAX_RIGHTS} rights");
+                    return Err(subject.wrong(text).into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn allow_group(
+        &mut self,
+        name: &str,
+        template: &(Option<Arc<BTreeSet<String>>>, Origin, UnixTime),
+    ) {
+        let Some(members) = self.groups.members(name).cloned() else { return };
+        let group: Arc<str> = name.into();
+        for (identity, until) in members {
+            self.add(identity, Some(group.clone()), until, template);
+        }
+    }
+
+    fn add(
+        &mut self,
+        identity: Identity,
+        group: Option<Arc<str>>,
+        member_until: UnixTime,
+        (services, origin, expires): &(Option<Arc<BTreeSet<String>>>, Origin, UnixTime),
+    ) {
+        self.by_identity.entry(identity).or_default().push(self.rights.len());
+        let services = services.clone();
+        let origin = origin.clone();
+        let expires = *expires;
+        self.rights.push(ListedRight { identity, services, origin, group, expires, member_until });
+    }
+
+    /// The identities of a list; the members of groups also after their expiry.
+    fn all(&self, list: &[Listed]) -> Result<BTreeSet<Identity>, PolicyError> {
+        let mut all = BTreeSet::new();
+        for listed in list {
+            self.check_exists(listed)?;
+            match listed {
+                Listed::Identity(identity) => drop(all.insert(*identity)),
+                Listed::Group(subject) => {
+                    let members = self.groups.members(subject.group().unwrap_or_default());
+                    all.extend(members.into_iter().flat_map(|members| members.keys()));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Refuses a group that does not exist, unless another node may define it.
+    fn check_exists(&self, listed: &Listed) -> Result<(), PolicyError> {
+        let Listed::Group(subject) = listed else { return Ok(()) };
+        match self.groups.members_or_none(subject.group().unwrap_or_default()) {
+            Some(_) => Ok(()),
+            None => Err(subject.unknown_group().into()),
+        }
+    }
+}
+
+/// The groups of the configuration, the store and the other node, with all of their members. Those
+/// of this node take precedence.
+fn expand(inputs: &Inputs) -> Result<Groups, PolicyError> {
+    let Inputs { configured, groups, shared, .. } = inputs;
+    let mut all: Vec<GroupDefinition> = Vec::new();
+    for (definition, source) in &configured.groups {
+        if groups.iter().any(|group| group.name == definition.name) {
+            let name = &definition.name;
+            let text = format!(
+                "the node keeps a group `{name}` already, which `levada group` changes: rename \
+                 this one, or remove that one by `levada group remove {name}` first"
+            );
+            return Err(source.wrong(text).into());
+        }
+        all.push(definition.clone());
+    }
+    all.extend(groups.iter().map(|group| GroupDefinition {
+        name: group.name.clone(),
+        members: group.members.clone(),
+        until: UnixTime::NEVER,
+    }));
+    let own = all.len();
+    for (name, members) in shared.iter().flat_map(|shared| &shared.content.groups) {
+        if all[..own].iter().all(|own| own.name != *name) {
+            all.push(GroupDefinition {
+                name: name.clone(),
+                members: members.keys().copied().map(Member::Identity).collect(),
+                until: shared.as_ref().map_or(UnixTime::NEVER, |shared| shared.content.expires),
+            });
+        }
+    }
+    let may_be_absent = configured.from.is_some() || !inputs.is_complete;
+    Groups::expand(&all, may_be_absent).map_err(|error| {
+        let of_path = |(definition, _): &&(GroupDefinition, _)| {
+            error.path.iter().any(|name| *name == definition.name)
+        };
+        match configured.groups.iter().find(of_path) {
+            Some((_, source)) => source.wrong(error.to_string()).into(),
+            None => error.into(),
+        }
+    })
+}
