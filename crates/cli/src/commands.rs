@@ -13,6 +13,7 @@ pub mod fast;
 mod forward;
 mod get;
 mod grant;
+mod group;
 pub mod help;
 mod http;
 mod id;
@@ -81,6 +82,7 @@ pub enum Verb {
     Fast(fast::Arguments),
     Monitor(monitor::Arguments),
     Access(access::Arguments),
+    Group(group::Arguments),
     Invite(invite::Arguments),
     Join(join::Arguments),
     Status(status::Arguments),
@@ -130,6 +132,7 @@ impl Verb {
             Self::Fast(arguments) => wait(fast::run(arguments)),
             Self::Monitor(arguments) => wait(monitor::run(arguments)),
             Self::Access(arguments) => wait(access::run(arguments)),
+            Self::Group(arguments) => wait(group::run(arguments)),
             Self::Invite(arguments) => wait(invite::run(arguments)),
             Self::Join(arguments) => wait(join::run(arguments)),
             Self::Status(arguments) => wait(status::run(arguments)),

@@ -22,6 +22,7 @@ mod forward_concurrency;
 mod forward_configured;
 mod framing;
 mod get;
+mod groups;
 mod home_variable;
 mod hostile;
 #[cfg(feature = "root-tests")]

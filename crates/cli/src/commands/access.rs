@@ -15,9 +15,9 @@ use crate::output::{self, Cell, Wide, plain};
 ///
 /// Without a verb it lists each identity with its rights: the service, the origin of the right,
 /// its end, the uses that are left, the last use, and the sessions that run now. The origin is the
-/// configuration or the command line of the node, an invitation, the owner (`access allow`), a
-/// capability that the identity requested or received, a ticket, or the role of a middlebox. Open
-/// invitations and tickets follow.
+/// configuration or the command line of the node, a group, an invitation, the owner (`access
+/// allow`), a capability that the identity requested or received, a ticket, or the role of a
+/// middlebox. Open invitations and tickets follow.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -29,7 +29,7 @@ pub struct Arguments {
     #[command(subcommand)]
     change: Option<Change>,
 
-    /// Only this identity, or its name here
+    /// Only this identity, its name here, or group:NAME
     #[arg(value_name = "IDENTITY")]
     identity: Option<String>,
 
@@ -47,7 +47,7 @@ enum Change {
     Remove(Remove),
 }
 
-/// Give a known identity the right to request services
+/// Give a known identity, or a group, the right to request services
 ///
 /// Its sessions can be started until the right ends; what runs then goes on. A further call for the
 /// same service replaces the right. For an identity that is not known here, use `levada invite`.
@@ -56,7 +56,7 @@ enum Change {
   levada access allow bob --service web --service clock
   levada access allow bob --service exec --expires 7d --uses 10")]
 struct Allow {
-    /// The identity, or its name here
+    /// The identity, its name here, or group:NAME
     #[arg(value_name = "IDENTITY")]
     identity: String,
 
@@ -87,7 +87,7 @@ struct Allow {
   levada access remove bob --service exec
   levada access remove bob --all")]
 struct Remove {
-    /// The identity, or its name here
+    /// The identity, its name here, or group:NAME
     #[arg(value_name = "IDENTITY")]
     identity: String,
 
@@ -162,6 +162,9 @@ pub fn rows(answer: &Value, key: &str, row: impl Fn(&Value) -> Vec<Cell>) -> Vec
 fn right(right: &Value) -> Vec<Cell> {
     let from = match (text(&right["from"]).as_str(), right["detail"].as_str()) {
         ("configuration", Some(place)) => plain(place),
+        (group, Some(place)) if group.starts_with("group:") => {
+            format!("{} ({})", plain(group), plain(place))
+        }
         ("middlebox", Some(allow)) => format!("middlebox ({})", plain(allow)),
         (from, _) => from.to_owned(),
     };

@@ -60,6 +60,7 @@ pub async fn run(arguments: Arguments) -> Outcome {
     checks.push(checks::node_database(&home, &node).await);
     checks.push(checks::known_database(&home));
     checks.extend(checks::forwards(&node));
+    checks.extend(checks::groups(&node));
     checks.extend(checks::engine(&node));
     checks.push(checks::aes());
     finish(arguments.json, checks)

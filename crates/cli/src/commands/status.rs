@@ -74,6 +74,19 @@ fn row(key: &str, value: &Value) -> (String, Cell) {
     (name, shown(key, value).into())
 }
 
+/// The groups of another node, and the time since when they give no rights.
+fn groups(groups: &Value) -> String {
+    let text = |key: &str| plain(groups[key].as_str().unwrap_or_default());
+    let expires = groups["expires"].as_u64().map(UnixTime).map(output::time);
+    let state = match (expires, groups["expired"].as_bool()) {
+        (Some(since), Some(true)) => format!("expired since {since}: no requests and starts by it"),
+        (Some(until), _) => format!("version {}, valid until {until}", groups["version"]),
+        (None, _) => "none taken over yet".to_owned(),
+    };
+    let refused = if groups["refused"].is_null() { "" } else { "; a set was refused" };
+    format!("set {} of {}: {state}{refused}", text("set"), text("from"))
+}
+
 fn shown(key: &str, value: &Value) -> String {
     match value {
         Value::Number(seconds) if key.ends_with("_seconds") => {
@@ -85,6 +98,7 @@ fn shown(key: &str, value: &Value) -> String {
             let listening = shown("", &forward["listening"]);
             format!("{} {listening} to {}: {}", text("service"), text("target"), text("state"))
         }
+        Value::Object(_) if key == "groups" => groups(value),
         Value::Object(middlebox) if key == "middlebox" => {
             let text = |key: &str| shown("", &middlebox[key]);
             format!("{} to {}; sessions: {}", text("listening"), text("next"), text("sessions"))

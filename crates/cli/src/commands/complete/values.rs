@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::Arg;
 use levada_catalogue::model::Kind;
-use levada_client::control::{self, Filter, Request};
+use levada_client::control::{self, Filter, GroupRequest, Request};
+use levada_config::GROUP_PREFIX;
 use levada_home::Home;
 use levada_home::known::{Known, Pin};
 use levada_services::registry;
@@ -33,6 +34,8 @@ pub(super) fn of(argument: &Arg, verb: &[&str]) -> Vec<Candidate> {
         (_, name) if name.starts_with("NODE/") => services(),
         (_, name) if name.starts_with("NODE") => nodes(),
         (["revoke"], _) => [nodes(), sessions()].concat(),
+        (["group", ..], "GROUP") => groups(""),
+        (["group" | "access", ..], "IDENTITY") => [nodes(), groups(GROUP_PREFIX)].concat(),
         (_, name) if name.starts_with("IDENTITY") || name == "ENTITY" => nodes(),
         (["peers", "forget"], "NAME") | (["peers", "rename"], "OLD") => nodes(),
         (["show"], "NAME") if argument.get_long() != Some("name") => shows(),
@@ -105,6 +108,13 @@ fn sessions() -> Vec<Candidate> {
         Some(Candidate { text, help: format!("{service} {state} {holder}").trim_end().to_owned() })
     };
     items(&answer["sessions"]).filter_map(described).collect()
+}
+
+/// The groups of this home's node.
+fn groups(before: &str) -> Vec<Candidate> {
+    let answer = ask(&Request::Group(GroupRequest::List));
+    let names = items(&answer["groups"]).filter_map(|group| group["group"].as_str());
+    names.map(|name| Candidate::new(format!("{before}{name}"))).collect()
 }
 
 fn shares() -> Vec<Candidate> {

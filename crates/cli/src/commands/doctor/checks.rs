@@ -1,11 +1,13 @@
 //! The checks, one function each.
 
 mod catalogue;
+mod groups;
 mod home;
 mod network;
 pub mod permission;
 
 pub use catalogue::{catalogue, engine};
+pub use groups::groups;
 pub use home::{disk, home, interrupted, key};
 pub use network::{multicast, ports};
 
