@@ -83,7 +83,7 @@ fn a_cycle_and_a_deep_group_are_errors_and_the_old_file_stays() {
         (1..=number).map(group).collect::<String>()
     };
     for (text, message) in [
-        (groups(2, "group:g1"), "config.toml:1: key `group[0]`: group:g1 → group:g2 → group:g1"),
+        (groups(2, "group:g1"), "config.toml:1: key `group[0]`: group:g1 → group:g2 → group:"),
         (groups(9, &anna.identity()), "more than 8 groups"),
         ("allow = ['group:none']\n".to_owned(), "config.toml:1: key `allow[0]`: no group has"),
         (groups(2, "group:g3"), "no group has the name `g3`"),

@@ -28,6 +28,7 @@ fn every_verb_that_reads_prints_one_object_with_its_schema() {
         "sessions --log",
         "access",
         "invite ls",
+        "group ls",
         "doctor",
         &inspect,
     ] {

@@ -10,7 +10,8 @@ use levada_home::known::Known;
 
 pub(super) const ALLOWED: &str =
     "an identity, which begins with `lv` (`levada id` prints it), or a name of `levada peers ls`";
-pub(super) const ALLOWED_SUBJECT: &str = "an identity, which begins with `lv` (`levada id` prints it), a name of `levada peers ls`, or a group such as \"group:family\"";
+pub(super) const ALLOWED_SUBJECT: &str = "an identity, which begins with `lv` (`levada id` prints \
+     it), a name of `levada peers ls`, or a group such as \"group:family\"";
 
 /// The beginning of a group where an identity may stand, too.
 pub const GROUP_PREFIX: &str = "group:";

@@ -297,9 +297,8 @@ fn expand(inputs: &Inputs) -> Result<Groups, PolicyError> {
     }
     let may_be_absent = configured.from.is_some() || !inputs.is_complete;
     Groups::expand(&all, may_be_absent).map_err(|error| {
-        let of_path = |(definition, _): &&(GroupDefinition, _)| {
-            error.path.iter().any(|name| *name == definition.name)
-        };
+        let of_path =
+            |(definition, _): &&(GroupDefinition, _)| error.path.contains(&definition.name);
         match configured.groups.iter().find(of_path) {
             Some((_, source)) => source.wrong(error.to_string()).into(),
             None => error.into(),

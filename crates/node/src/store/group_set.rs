@@ -132,7 +132,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if it could not be read.
     pub fn group_export(&self, name: &str) -> Result<Option<GroupExport>, StoreError> {
-        let row = self.database.read(|connection| {
+        self.database.read(|connection| {
             connection
                 .prepare_cached("SELECT * FROM group_export WHERE name = ?1")?
                 .query_row([name], |row| {
@@ -148,8 +148,7 @@ impl Store {
                     })
                 })
                 .optional()
-        });
-        row
+        })
     }
 
     /// Stores a set that this node has signed; its version is later than the last one.
