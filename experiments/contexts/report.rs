@@ -139,6 +139,7 @@ mod tests {
             runs,
             values: vec![1.0; runs],
             flags: Vec::new(),
+            call: None,
         }
     }
 

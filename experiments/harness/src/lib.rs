@@ -23,5 +23,5 @@ pub use machine::{Machine, processors};
 pub use options::Options;
 pub use output::print;
 pub use ratio::{best, exponent_row, fit_line, ratio_row};
-pub use row::{Params, Row, find, params, read_rows};
+pub use row::{Params, Row, compact_line, find, params, read_rows};
 pub use runner::Runner;

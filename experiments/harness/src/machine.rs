@@ -29,6 +29,18 @@ pub struct Machine {
     pub rustc: String,
     /// The measured commit; with `+` if tracked sources differ from it.
     pub commit: String,
+    /// The hash of the tree `crates` in the measured commit.
+    #[serde(default)]
+    pub crates: String,
+    /// The hash of the tree `experiments`, without rows, pictures and pages.
+    #[serde(default)]
+    pub experiments: String,
+    /// The hash of `Cargo.lock`.
+    #[serde(default)]
+    pub lock: String,
+    /// The profile that the binary was built with.
+    #[serde(default)]
+    pub profile: String,
     /// The default congestion control.
     pub congestion: String,
     /// The load averages over 1, 5 and 15 minutes before the measurement.
@@ -93,6 +105,10 @@ impl Machine {
             system: field("/etc/os-release", "PRETTY_NAME").replace('"', ""),
             rustc: run("rustc", &["--version"]),
             commit: commit.to_owned(),
+            crates: env!("LEVADA_CRATES").to_owned(),
+            experiments: env!("LEVADA_EXPERIMENTS").to_owned(),
+            lock: env!("LEVADA_LOCK").to_owned(),
+            profile: env!("LEVADA_PROFILE").to_owned(),
             congestion: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             load: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
             date: run("date", &["-u", "+%FT%TZ"]),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::machine::{MACHINE, append};
-use crate::row::read_rows;
+use crate::row::{compact_line, read_rows};
 use crate::runner::ATTESTATION;
 use crate::{HarnessError, Machine, Options, Params, Row};
 
@@ -19,6 +19,8 @@ pub(crate) struct Output {
     /// The lab settings recorded so far.
     noted: Vec<BTreeMap<String, String>>,
     file: Option<(PathBuf, File)>,
+    /// The date of this call, by which rows name its line of [`MACHINE`].
+    call: Option<String>,
     rows: Vec<Row>,
 }
 
@@ -29,10 +31,12 @@ impl Output {
             json: options.json,
             noted: Vec::new(),
             file: None,
+            call: None,
             rows: Vec::new(),
         };
         let Some(folder) = options.folder() else { return Ok(output) };
         let machine = Machine::current(options)?;
+        output.call = Some(machine.date.clone());
         fs::create_dir_all(folder).map_err(HarnessError::file(folder))?;
         let short = name.rsplit('/').next().unwrap_or(name);
         let path = folder.join(format!("{short}.jsonl"));
@@ -55,7 +59,8 @@ impl Output {
 
     pub(crate) fn add(&mut self, rows: &[Row]) -> Result<(), HarnessError> {
         if let Some((path, file)) = &mut self.file {
-            let lines: String = rows.iter().map(line).collect();
+            let of_call = |row: &Row| compact_line(&Row { call: self.call.clone(), ..row.clone() });
+            let lines: String = rows.iter().map(of_call).collect();
             file.write_all(lines.as_bytes()).map_err(HarnessError::file(path))?;
         }
         self.show(rows)?;
@@ -91,7 +96,8 @@ impl Output {
     }
 
     fn show(&self, rows: &[Row]) -> Result<(), HarnessError> {
-        let text: String = if self.json { rows.iter().map(line).collect() } else { table(rows) };
+        let text: String =
+            if self.json { rows.iter().map(compact_line).collect() } else { table(rows) };
         print(&text)
     }
 }
@@ -112,11 +118,6 @@ pub fn print(text: &str) -> Result<(), HarnessError> {
 struct LabSettings<'a> {
     experiment: &'a str,
     lab: &'a BTreeMap<String, String>,
-}
-
-fn line(row: &Row) -> String {
-    // A row has only values that JSON can represent.
-    serde_json::to_string(row).map(|line| line + "\n").unwrap_or_default()
 }
 
 /// One line per row, under a heading with the conditions. Rows of monitors are left out.

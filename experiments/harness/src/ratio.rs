@@ -24,6 +24,7 @@ pub fn ratio_row(a: &Row, b: &Row) -> Option<Row> {
         runs: values.len(),
         values,
         flags,
+        call: None,
     })
 }
 
@@ -98,6 +99,7 @@ mod tests {
             runs: values.len(),
             values: values.to_vec(),
             flags: Vec::new(),
+            call: None,
         }
     }
 

@@ -49,10 +49,47 @@ pub struct Row {
     /// The number of runs.
     pub runs: usize,
     /// The value of each run, by round: ratios are computed from the pairs of the same round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<f64>,
     /// Why runs that were kept are not reliable.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "counted")]
     pub flags: Vec<String>,
+    /// The date of the call that measured them, which identifies its line of `machine.jsonl`. Rows
+    /// of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call: Option<String>,
+}
+
+/// Flags as a map of their counts; lists are read, too.
+mod counted {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Flags {
+        Listed(Vec<String>),
+        Counted(BTreeMap<String, u32>),
+    }
+
+    pub fn serialize<S: Serializer>(flags: &[String], to: S) -> Result<S::Ok, S::Error> {
+        let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
+        for flag in flags {
+            *counts.entry(flag).or_default() += 1;
+        }
+        counts.serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+        Ok(match Flags::deserialize(from)? {
+            Flags::Listed(flags) => flags,
+            Flags::Counted(counts) => counts
+                .into_iter()
+                .flat_map(|(flag, count)| std::iter::repeat_n(flag, count as usize))
+                .collect(),
+        })
+    }
 }
 
 impl Row {
@@ -79,6 +116,24 @@ pub fn read_rows(path: &Path) -> Result<Vec<Row>, HarnessError> {
         })
     };
     text.lines().enumerate().map(parse).collect()
+}
+
+/// The significant digits of a value in a file of rows.
+const DIGITS: usize = 6;
+
+/// A row as a line of its file: one JSON object, with values of six significant digits.
+pub fn compact_line(row: &Row) -> String {
+    let mut row = row.clone();
+    let values = [&mut row.median, &mut row.min, &mut row.max, &mut row.p50, &mut row.p99];
+    for value in values.into_iter().chain(&mut row.p999).chain(&mut row.values) {
+        *value = rounded(*value);
+    }
+    // A row has only values that JSON can represent.
+    serde_json::to_string(&row).map(|line| line + "\n").unwrap_or_default()
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.*e}", DIGITS - 1).parse().unwrap_or(value)
 }
 
 /// The row of `subject` and `metric` whose parameters include `params`.
@@ -112,11 +167,20 @@ mod tests {
             runs: 3,
             values: vec![2.0, 1.0, 3.0],
             flags: Vec::new(),
+            call: None,
         };
         let line = serde_json::to_string(&row).unwrap();
         let expected = r#"{"experiment":"channels/throughput","subject":"levada/auto","params":{"message_bytes":256,"rtt_ms":4},"metric":"MB/s","unit":"MB/s","median":2.0,"min":1.0,"max":3.0,"p50":2.0,"p99":3.0,"runs":3,"values":[2.0,1.0,3.0]}"#;
         assert_eq!(line, expected);
         assert_eq!(serde_json::from_str::<Row>(&line).unwrap(), row);
+        let late = vec!["late".to_owned(), "late".to_owned()];
+        let flagged = Row { flags: late, median: 2.0 / 3.0, ..row };
+        let line = compact_line(&flagged);
+        assert!(line.contains(r#""median":0.666667,"#), "{line}");
+        assert!(line.contains(r#""flags":{"late":2}"#), "{line}");
+        assert_eq!(serde_json::from_str::<Row>(&line).unwrap().flags, flagged.flags);
+        let listed = line.replace(r#"{"late":2}"#, r#"["late","late"]"#);
+        assert_eq!(serde_json::from_str::<Row>(&listed).unwrap().flags, flagged.flags);
     }
 
     #[test]

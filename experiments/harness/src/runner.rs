@@ -232,6 +232,7 @@ impl Metric {
             samples: samples.map(count),
             runs: self.values.len(),
             flags: Vec::new(),
+            call: None,
             values: self.values,
         }
     }
