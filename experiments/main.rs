@@ -1,10 +1,12 @@
 //! `cargo xp`: the measurements of the papers that Levada implements, repeated on this machine and
 //! compared with rivals.
 
+mod accuracy;
 mod attacks;
 mod binary;
 mod catalogue;
 mod channels;
+mod check;
 mod contexts;
 mod limits;
 mod measuring;
@@ -47,6 +49,10 @@ enum Reference {
     /// Sockets between processes of one host: TCP and Unix sockets beside a ring of shared memory
     Sockets(sockets::Arguments),
     Lab(levada_lab::command::LabCommand),
+    /// Compare the tables, pictures and figures of the pages with the committed rows
+    Check(check::Arguments),
+    /// Print the ids of rows, by which sentences name them
+    Rows(check::RowsArguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +64,8 @@ fn main() -> ExitCode {
         Reference::Records(arguments) => records::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Swarm(arguments) => swarm::run(arguments).map(|()| ExitCode::SUCCESS),
         Reference::Sockets(arguments) => sockets::run(arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Check(arguments) => check::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Reference::Rows(arguments) => check::print_rows(&arguments).map(|()| ExitCode::SUCCESS),
         Reference::Lab(command) => command.run().map_err(Into::into),
     };
     match done {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use levada_harness::Row;
+
 /// A table with its title.
 pub struct Table {
     /// The title above the table.
@@ -52,6 +54,38 @@ impl fmt::Display for Table {
         line(f, &rule)?;
         self.lines.iter().try_for_each(|cells| line(f, cells))
     }
+}
+
+/// The median of a row, marked with `!` if its runs were flagged.
+pub fn median(row: &Row) -> String {
+    short(row.median) + mark(row)
+}
+
+/// The median of a row as [`median`], and the range of its runs if they differ.
+pub fn ranged(row: &Row) -> String {
+    let least = short(row.min);
+    let greatest = short(row.max);
+    let median = median(row);
+    if least == greatest { median } else { format!("{median} ({least} … {greatest})") }
+}
+
+/// The mark of a row whose runs were flagged.
+pub fn mark(row: &Row) -> &'static str {
+    if row.flags.is_empty() { "" } else { " !" }
+}
+
+/// Prints the tables that have lines.
+pub fn print(tables: &[Table]) -> anyhow::Result<()> {
+    for table in tables {
+        levada_harness::print(&table.to_string())?;
+    }
+    Ok(())
+}
+
+/// The tables that have lines, without their empty columns.
+pub fn filled(tables: impl IntoIterator<Item = Table>) -> Vec<Table> {
+    let has_lines = |table: &Table| !table.lines.is_empty();
+    tables.into_iter().filter(has_lines).map(Table::compact).collect()
 }
 
 /// Three significant digits, or all integer digits.

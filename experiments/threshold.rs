@@ -2,7 +2,7 @@
 
 use levada_harness::Row;
 
-use crate::table::short;
+use crate::table::{mark, short};
 
 /// The threshold of a figure.
 #[derive(Clone, Copy)]
@@ -27,16 +27,18 @@ impl Threshold {
         }
     }
 
-    /// The median, a mark whether it meets the threshold, and the range. A threshold within the
+    /// The median, `!` if runs were flagged, a mark whether it meets the threshold, and the range. A threshold within the
     /// range is within the machine's noise.
     pub fn evaluate(self, ratio: &Row) -> String {
         let value = ratio.median;
-        let mark = match self {
+        let verdict = match self {
             AtLeast(limit) if value >= limit => " ✓",
             AtMost(limit) if value <= limit => " ✓",
             AtLeast(_) | AtMost(_) => " ✗",
             Any => "",
         };
-        format!("{}{mark} ({} … {})", short(value), short(ratio.min), short(ratio.max))
+        let flagged = mark(ratio);
+        let range = format!("({} … {})", short(ratio.min), short(ratio.max));
+        format!("{}{flagged}{verdict} {range}", short(value))
     }
 }

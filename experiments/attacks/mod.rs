@@ -11,7 +11,7 @@ mod targets;
 mod unread;
 mod victim;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
@@ -19,6 +19,7 @@ use levada_harness::{Case, Group, Options, params, read_rows};
 
 use crate::catalogue::levada::binary;
 use crate::measuring::{Measuring, Outcome, file};
+use crate::table::{Table, filled};
 use victim::{Attack, Way};
 
 /// The experiment's name in rows.
@@ -75,14 +76,18 @@ struct Honest {
     levada: Option<PathBuf>,
 }
 
+/// The table of the rows in a folder.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
+    Ok(filled([targets::table(&read_rows(&file(folder, NAME))?)]))
+}
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let honest = match arguments.experiment {
         Experiment::Honest(honest) => honest,
         Experiment::All(shared) => Honest { shared, attack: Vec::new(), levada: None },
         Experiment::Report { dir } => {
-            let table = targets::table(&read_rows(&file(&dir, NAME))?);
-            return Ok(levada_harness::print(&table.to_string())?);
+            return crate::table::print(&tables(&dir)?);
         }
     };
     let outcome = measure(&honest)?;

@@ -3,7 +3,7 @@
 use levada_harness::{Row, find, params, ratio_row};
 
 use super::{ATTACKED, ATTACKS, IDLE};
-use crate::table::{Table, short};
+use crate::table::{Table, median, short};
 use crate::threshold::Threshold;
 
 /// The highest ratio of a run's time under attack to its idle time.
@@ -33,15 +33,14 @@ pub fn table(rows: &[Row]) -> Table {
         let (Some(idle), Some(attacked)) = (row(IDLE, "run"), row(ATTACKED, "run")) else {
             continue;
         };
-        let cell =
-            |subject, metric| row(subject, metric).map_or(String::new(), |row| short(row.median));
+        let cell = |subject, metric| row(subject, metric).map_or(String::new(), median);
         let ratio = ratio_row(attacked, idle);
         let verdict = ratio.map_or(String::new(), |ratio| Threshold::AtMost(MOST).evaluate(&ratio));
         table.lines.push(vec![
             format!("`{name}`"),
             cell(ATTACKED, "attack"),
-            short(idle.median),
-            short(attacked.median),
+            median(idle),
+            median(attacked),
             short(attacked.p99),
             row(ATTACKED, "failed runs").map_or(String::new(), |row| short(mean(&row.values))),
             verdict,

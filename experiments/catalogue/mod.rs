@@ -22,12 +22,13 @@ mod sweep;
 mod targets;
 mod wrk;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use levada_harness::Options;
 
 use crate::measuring::Outcome;
+use crate::table::Table;
 
 /// The experiment's name in rows.
 const NAME: &str = "catalogue/load";
@@ -65,6 +66,16 @@ enum Experiment {
     },
 }
 
+/// Draws the figures of the rows in a folder, into that folder.
+pub use figures::draw;
+
+/// Every table that the rows in a folder allow.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
+    let mut tables = report::tables(folder)?;
+    tables.extend(spread::tables(folder)?);
+    Ok(tables)
+}
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
@@ -78,7 +89,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             outcome.conclude(&arguments.shared, |_| Ok(()), spread::table)
         }
         Experiment::Figures { dir } => figures::draw(&dir),
-        Experiment::Report { dir } => report::print(&dir).and_then(|()| spread::print(&dir)),
+        Experiment::Report { dir } => crate::table::print(&tables(&dir)?),
     }
 }
 

@@ -14,11 +14,11 @@ use super::saturation::{CONDITIONAL, HALF, PART, PUBLISHED, PUBLISHING, at};
 use super::sweep::{Requests, Step, Sweep};
 use super::{NAME, balanced, deployment, large, levada, nginx, targets, wrk};
 use crate::measuring::file;
-use crate::table::{Table, short};
+use crate::table::{Table, filled, mark, short};
 use paper::by_rate;
 
-/// Prints every table that the rows in `folder` allow.
-pub fn print(folder: &Path) -> anyhow::Result<()> {
+/// Every table that the rows in `folder` allow.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let mut rows = read_rows(&file(folder, NAME))?;
     rows.retain(|row| row.experiment == NAME);
     ensure!(!rows.is_empty(), "{} has no rows of {NAME}", folder.display());
@@ -33,10 +33,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
             }
         }
     }
-    for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
-        levada_harness::print(&table.compact().to_string())?;
-    }
-    Ok(())
+    Ok(filled(tables))
 }
 
 /// One cell: empty if there is no such row, marked with `!` if its runs were flagged.
@@ -51,7 +48,7 @@ fn found(
     at: &Params,
     text: impl Fn(&Row) -> String,
 ) -> String {
-    let text = |row: &Row| text(row) + if row.flags.is_empty() { "" } else { " !" };
+    let text = |row: &Row| text(row) + mark(row);
     find(rows, subject, metric, at).map(text).unwrap_or_default()
 }
 

@@ -25,6 +25,7 @@ use levada_harness::{Options, read_rows};
 use super::levada::Levada;
 use crate::limits::allow_sockets;
 use crate::measuring::{Measuring, Outcome, file};
+use crate::table::{Table, filled};
 use conditions::{GROUPS, NAME, Part};
 pub use report::table;
 
@@ -69,11 +70,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     Ok(measuring.finish())
 }
 
-/// Prints the table of the rows in `folder`, if there are any.
-pub fn print(folder: &Path) -> anyhow::Result<()> {
-    let path = file(folder, NAME);
-    if path.exists() {
-        levada_harness::print(&table(&read_rows(&path)?).to_string())?;
-    }
-    Ok(())
+/// The table of the rows in `folder`, if there are any.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
+    Ok(filled([table(&read_rows(&file(folder, NAME))?)]))
 }

@@ -57,6 +57,11 @@ enum Experiment {
     },
 }
 
+/// Draws the figures of the rows in a folder, into that folder.
+pub use figures::draw;
+/// Every table that the rows in a folder allow.
+pub use report::tables;
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
@@ -68,7 +73,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Commands(arguments) => conclude(&arguments.shared, commands::run(&arguments)?),
         Experiment::All(shared) => conclude(&shared, all(&shared)?),
         Experiment::Figures { dir } => figures::draw(&dir),
-        Experiment::Report { dir } => report::print(&dir),
+        Experiment::Report { dir } => crate::table::print(&tables(&dir)?),
     }
 }
 

@@ -9,13 +9,13 @@ use super::subject::{BLOCKS, Subject};
 use super::throughput::{MESSAGES, RTTS};
 use super::{commands, connect, input, screens, targets, throughput};
 use crate::measuring::file;
-use crate::table::{Table, short};
+use crate::table::{Table, filled, mark, median, short};
 
 /// A block length limits throughput if no greater one has this many times its throughput.
 const CAP: f64 = 1.05;
 
-/// Prints every table that the rows in `folder` allow.
-pub fn print(folder: &Path) -> anyhow::Result<()> {
+/// Every table that the rows in `folder` allow.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let rows = rows(folder)?;
     ensure!(!rows.is_empty(), "{} has no rows of channels", folder.display());
     let mut tables: Vec<Table> =
@@ -26,10 +26,7 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     tables.push(screens_table(&rows));
     tables.push(commands_table(&rows));
     tables.push(targets::table(&rows));
-    for table in tables.into_iter().filter(|table| !table.lines.is_empty()) {
-        levada_harness::print(&table.compact().to_string())?;
-    }
-    Ok(())
+    Ok(filled(tables))
 }
 
 /// The rows of all experiments in a folder.
@@ -43,8 +40,7 @@ pub fn rows(folder: &Path) -> anyhow::Result<Vec<Row>> {
 
 /// One cell: empty if there is no such row, marked with `!` if its runs were flagged.
 fn cell(rows: &[Row], subject: &str, metric: &str, at: &Params) -> String {
-    let text = |row: &Row| short(row.median) + if row.flags.is_empty() { "" } else { " !" };
-    find(rows, subject, metric, at).map(text).unwrap_or_default()
+    find(rows, subject, metric, at).map(median).unwrap_or_default()
 }
 
 /// Adds a line for each subject with the given columns of metrics and conditions. Subjects without
@@ -151,9 +147,8 @@ fn input_table(rows: &[Row]) -> Table {
 
 fn input_cells(rows: &[Row], subject: &str, at: &Params) -> [String; 4] {
     let Some(row) = find(rows, subject, "latency", at) else { return Default::default() };
-    let mark = if row.flags.is_empty() { "" } else { " !" };
-    let [p50, p99] = [row.p50, row.p99].map(short);
-    let p999 = row.p999.map(short).unwrap_or_default() + mark;
+    let [p50, p99] = [row.p50, row.p99].map(|value| short(value) + mark(row));
+    let p999 = row.p999.map(|value| short(value) + mark(row)).unwrap_or_default();
     [p50, p99, p999, cell(rows, subject, "bulk MB/s", at)]
 }
 
@@ -202,6 +197,5 @@ fn commands_table(rows: &[Row]) -> Table {
 /// p50 and p99, marked with `!` if the runs were flagged.
 fn marked(row: Option<&Row>) -> [String; 2] {
     let Some(row) = row else { return Default::default() };
-    let mark = if row.flags.is_empty() { "" } else { " !" };
-    [row.p50, row.p99].map(|value| short(value) + mark)
+    [row.p50, row.p99].map(|value| short(value) + mark(row))
 }

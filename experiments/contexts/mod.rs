@@ -82,6 +82,11 @@ const NAMES: [&str; 8] = [
     connections::NAME,
 ];
 
+/// Draws the figures of the rows in a folder, into that folder.
+pub use figures::draw;
+/// Every table that the rows in a folder allow.
+pub use report::tables;
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
@@ -105,7 +110,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
             conclude(&options, cpu.and(memory).and(programs).and(times))
         }
         Experiment::Figures { dir } => figures::draw(&dir),
-        Experiment::Report { dir } => report::print(&dir),
+        Experiment::Report { dir } => crate::table::print(&tables(&dir)?),
     }
 }
 

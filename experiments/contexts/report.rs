@@ -12,15 +12,15 @@ use anyhow::ensure;
 use levada_harness::{Row, processors, ratio_row, read_rows};
 
 use crate::measuring::file;
-use crate::table::Table;
+use crate::table::{Table, filled};
 use crate::threshold::Threshold;
 
 /// The name of a processor whose `machine.jsonl` is missing.
 const UNKNOWN: &str = "an unknown processor";
 
-/// Prints every table that the rows in `folder` allow, and those of connections of each folder
-/// within it that has rows of them.
-pub fn print(folder: &Path) -> anyhow::Result<()> {
+/// Every table that the rows in `folder` allow, and those of connections of each folder within it
+/// that has rows of them.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let rows = rows(folder)?;
     ensure!(!rows.is_empty(), "{} has no rows of contexts", folder.display());
     let mut tables = times::tables(&rows);
@@ -38,13 +38,8 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
     for (processor, rows) in &measured {
         tables.extend([false, true].map(|resumed| connections::table(rows, resumed, processor)));
     }
-    tables.push(targets(&rows));
-    for table in tables {
-        if !table.lines.is_empty() {
-            levada_harness::print(&table.compact().to_string())?;
-        }
-    }
-    Ok(())
+    tables.extend([times::beside_tls(&rows), targets(&rows)]);
+    Ok(filled(tables))
 }
 
 /// All rows in a folder.

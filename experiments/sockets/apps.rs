@@ -9,7 +9,7 @@ use anyhow::Context;
 use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, ratio_row};
 
 use crate::measuring::Measuring;
-use crate::table::{Table, short};
+use crate::table::{Table, median};
 use crate::threshold::Threshold;
 use programs::{Load, PROGRAMS, Program};
 use setup::Setup;
@@ -120,7 +120,7 @@ pub fn table(rows: &[Row]) -> Table {
                 let ratio = a.zip(b).and_then(|(a, b)| ratio_row(a, b));
                 ratio.map_or(String::new(), |ratio| Threshold::Any.evaluate(&ratio))
             };
-            let value = |row: Option<&Row>| row.map_or(String::new(), |row| short(row.median));
+            let value = |row: Option<&Row>| row.map_or(String::new(), median);
             let [plain_time, fast_time] = [Ends::Neither, Ends::Both].map(|ends| row(ends, TIME));
             let times = [value(plain_time), value(fast_time)].join(", ");
             let mut line = vec![program.name.into(), load.name.into(), program.unit.into()];

@@ -13,6 +13,7 @@ mod report;
 mod scripts;
 mod several;
 mod subject;
+mod targets;
 
 use std::path::PathBuf;
 use std::thread;
@@ -71,6 +72,11 @@ enum Selected {
     },
 }
 
+/// Draws the figures of the rows in a folder, into that folder.
+pub use figures::draw;
+/// Every table that the rows in a folder allow.
+pub use report::tables;
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (options, experiments): (_, &[&Experiment]) = match &arguments.experiment {
@@ -88,7 +94,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Selected::All(options) => (options, &experiment::ALL),
         Selected::Part(part) => return part.run(),
         Selected::Figures { dir } => return figures::draw(dir),
-        Selected::Report { dir } => return report::print(dir),
+        Selected::Report { dir } => return crate::table::print(&tables(dir)?),
     };
     for experiment in experiments {
         let table = |rows: &[Row]| report::table(experiment, rows);

@@ -8,7 +8,7 @@ use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, 
 
 use crate::binary::build;
 use crate::measuring::Measuring;
-use crate::table::{Table, short};
+use crate::table::{Table, median};
 
 /// The experiment's name in rows.
 pub const NAME: &str = "sockets/remap";
@@ -56,10 +56,10 @@ pub fn table(rows: &[Row]) -> Table {
         let at = conditions(bytes);
         let [copied, remapped, read] = SUBJECTS.map(|how| find(rows, how, TIME, &at));
         let Some(copied) = copied else { continue };
-        let value = |row: Option<&Row>| row.map_or(String::new(), |row| short(row.median));
+        let value = |row: Option<&Row>| row.map_or(String::new(), median);
         let ratio = |row: Option<&Row>| {
             let ratio = row.and_then(|row| ratio_row(copied, row));
-            ratio.map_or(String::new(), |ratio| short(ratio.median))
+            ratio.map_or(String::new(), |ratio| median(&ratio))
         };
         let times = [value(Some(copied)), value(remapped), value(read)];
         let ratios = [ratio(remapped), ratio(read)];

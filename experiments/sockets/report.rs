@@ -5,18 +5,16 @@ use std::path::Path;
 use levada_harness::{Row, find, ratio_row, read_rows};
 
 use super::experiment::{ALL, BREAKDOWN, Experiment, ONE_SIDED};
-use super::{apps, remap, scripts};
+use super::{apps, remap, scripts, targets};
 use crate::measuring::file;
-use crate::table::{Table, short};
+use crate::table::{Table, filled, median};
 use crate::threshold::Threshold;
 
-/// Prints the tables of the rows in `dir`.
-pub fn print(dir: &Path) -> anyhow::Result<()> {
+/// Every table that the rows in `dir` allow.
+pub fn tables(dir: &Path) -> anyhow::Result<Vec<Table>> {
+    let mut tables = Vec::new();
     for experiment in ALL {
-        let path = file(dir, experiment.name);
-        if path.exists() {
-            levada_harness::print(&table(experiment, &read_rows(&path)?).to_string())?;
-        }
+        tables.push(table(experiment, &read_rows(&file(dir, experiment.name))?));
     }
     type Tabulate = fn(&[Row]) -> Table;
     let others: [(&str, Tabulate); 4] = [
@@ -26,12 +24,10 @@ pub fn print(dir: &Path) -> anyhow::Result<()> {
         (apps::NAME, apps::table),
     ];
     for (name, table) in others {
-        let path = file(dir, name);
-        if path.exists() {
-            levada_harness::print(&table(&read_rows(&path)?).to_string())?;
-        }
+        tables.push(table(&read_rows(&file(dir, name))?));
     }
-    Ok(())
+    tables.push(targets::table(dir)?);
+    Ok(filled(tables))
 }
 
 /// The subjects' first metrics over the condition, and their ratios. Experiments on the parts of a
@@ -47,7 +43,7 @@ pub fn table(experiment: &Experiment, rows: &[Row]) -> Table {
     for value in experiment.values {
         for (metric, _) in &experiment.metrics[..shown] {
             let row = |subject: &str| find(rows, subject, metric, &experiment.at(*value));
-            let value_of = |name: &String| row(name).map_or(String::new(), |row| short(row.median));
+            let value_of = |name: &String| row(name).map_or(String::new(), median);
             let ratio = |(a, b): &(&str, &str)| {
                 let ratio = row(a).zip(row(b)).and_then(|(a, b)| ratio_row(a, b));
                 ratio.map_or(String::new(), |ratio| Threshold::Any.evaluate(&ratio))

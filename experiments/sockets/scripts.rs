@@ -7,7 +7,7 @@ use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params};
 
 use super::fast;
 use crate::measuring::Measuring;
-use crate::table::{Table, short};
+use crate::table::{Table, ranged};
 
 /// The experiments' names in rows.
 pub const FORK: &str = "sockets/fork";
@@ -125,7 +125,7 @@ pub fn table(name: &str, rows: &[Row]) -> Table {
         }
     }
     for (metric, unit) in metrics {
-        let value = |subject| find(rows, subject, metric, &params([])).map(|row| short(row.median));
+        let value = |subject| find(rows, subject, metric, &params([])).map(ranged);
         let cells = [TCP, FAST].map(|subject| value(subject).unwrap_or_default());
         table.lines.push([metric.into(), unit.into()].into_iter().chain(cells).collect());
     }

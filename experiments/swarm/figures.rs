@@ -1,11 +1,11 @@
-//! Figures 5 to 8 of "Trickle: A PSP File Sharing Protocol", drawn from rows only.
+//! Figures 5 to 7 of "Trickle: A PSP File Sharing Protocol", drawn from rows only.
 
 use std::path::Path;
 
 use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, read_rows};
 
 use super::rtt::{CHUNKS, Variant};
-use super::simulated::{BLOCKS, CACHE, LOAD, ORDER, STRIPES, Swap};
+use super::simulated::{BLOCKS, LOAD, ORDER, STRIPES, Swap};
 use super::{mediated, rtt};
 use crate::measuring::file;
 
@@ -19,8 +19,7 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let figures = [
         ("rtt.svg", round_trips(&of_rtt)),
         ("load.svg", load(&read(LOAD.name)?, &read(mediated::NAME)?)),
-        ("cache.svg", cache(&read(CACHE.name)?, &read(mediated::NAME)?)),
-        ("random.svg", random(&of_rtt)),
+        ("cache.svg", cache(&read(mediated::NAME)?)),
         ("order.svg", order(&read(ORDER.name)?)),
     ];
     for (path, mut figure) in figures {
@@ -76,20 +75,6 @@ fn round_trips(rows: &[Row]) -> Figure {
     figure(title, 2, [Swap::ControlByUdp, Swap::ControlByTcp].map(of).into())
 }
 
-/// Figure 8.
-fn random(rows: &[Row]) -> Figure {
-    let of = |blocks: bool| {
-        let line = |(colour, random): (usize, bool)| {
-            let name = if random { "random" } else { "sequential" };
-            of_chunks(rows, Variant { swap: Swap::None, blocks, random }, (name, colour))
-        };
-        let series = [false, true].into_iter().enumerate().map(line).collect();
-        chunk_panel(if blocks { "blocks, as in the paper" } else { "stripes" }, series)
-    };
-    let title = "Time of each chunk, mean of five clients; simulated, 100 Mbit/s and 1 ms one way";
-    figure(title, 2, [true, false].map(of).into())
-}
-
 /// The medians of a metric over a parameter, of the rows that `is` selects.
 fn over(rows: &[Row], metric: &str, key: &str, is: impl Fn(&Row) -> bool) -> Vec<(f64, f64)> {
     let own = rows.iter().filter(|row| row.metric == metric && is(row));
@@ -120,29 +105,25 @@ fn load(simulated: &[Row], real: &[Row]) -> Figure {
     figure("Mediated mode over the number of clients, 10 MB", 2, panels.into())
 }
 
-/// Figure 7.
-fn cache(simulated: &[Row], real: &[Row]) -> Figure {
-    let chunks = simulated.iter().find_map(|row| row.number("chunks")).unwrap_or_default();
+/// Figure 7, with real sockets. The simulator gives the same time with every cache.
+fn cache(rows: &[Row]) -> Figure {
     let panels = ["time after distribution", "fetches ÷ chunks"].map(|metric| {
-        let line = |(colour, peers): (usize, f64)| {
-            let points = over(simulated, metric, "cache", |row| row.number("peers") == Some(peers));
-            let name = format!("{peers} clients, links of 100 Mbit/s (simulated)");
-            Series { name, colour, stroke: Stroke::Marked, points }
-        };
-        let mut series: Vec<Series> = [50.0, 100.0].into_iter().enumerate().map(line).collect();
-        let is_large = |row: &Row| row.number("bytes") == Some(chunks * 1024.0);
-        let points = over(real, metric, "cache", is_large);
+        let points = over(rows, metric, "cache", mediated::is_of_large);
         let name = "50 clients, loopback (real sockets)".to_owned();
-        series.push(Series { name, colour: 2, stroke: Stroke::Marked, points });
+        let series = vec![Series { name, colour: 0, stroke: Stroke::Disc, points }];
         let y = Axis::new(if metric == "fetches ÷ chunks" { "" } else { "s" }, Scale::Linear);
         panel(metric, Axis::new("chunks in the cache", Scale::Linear), y, series)
     });
+    let bytes =
+        rows.iter().filter(|row| mediated::is_of_large(row)).find_map(|row| row.number("bytes"));
+    let chunks = bytes.unwrap_or_default() / 1024.0;
     figure(&format!("Mediated mode over the cache, {chunks} chunks of 1 KiB"), 2, panels.into())
 }
 
 /// Random against sequential order, over cache ÷ file.
 fn order(rows: &[Row]) -> Figure {
-    let panels = ["fetches ÷ chunks", "time ÷ uplink bound"].map(|metric| {
+    // The uplink of the coordinator alone limits the time, which the order does not change.
+    let panels = ["fetches ÷ chunks"].map(|metric| {
         let mut series = Vec::new();
         for (colour, (subject, placement)) in
             [(STRIPES, "stripes"), (BLOCKS, "blocks")].into_iter().enumerate()
@@ -165,5 +146,5 @@ fn order(rows: &[Row]) -> Figure {
         }
         panel(metric, Axis::new("cache ÷ file", Scale::Log), Axis::new("", Scale::Log), series)
     });
-    figure("Sequential and random requests of 50 clients (simulated)", 2, panels.into())
+    figure("Sequential and random requests of 50 clients (simulated)", 1, panels.into())
 }

@@ -29,10 +29,11 @@ const FILE: Content = Content { bytes: 10_000_000, chunk_bytes: 64 << 10, cache:
 /// are simulated, since each run takes minutes.
 const OF_LARGE: usize = 50;
 const CACHES: [usize; 2] = [100, 1000];
+const LARGE_CHUNK: u32 = 1 << 10;
 
 fn large(quick: bool, cache: usize) -> Content {
     let chunks = if quick { LARGE / 100 } else { LARGE };
-    Content { bytes: (chunks << 10) as usize, chunk_bytes: 1 << 10, cache }
+    Content { bytes: (chunks << 10) as usize, chunk_bytes: LARGE_CHUNK, cache }
 }
 
 /// A gigabyte in memory.
@@ -63,6 +64,11 @@ fn conditions(peers: usize, content: Content) -> Params {
 /// Whether a row is of the file of 10 MB.
 pub fn is_of_file(row: &Row) -> bool {
     row.number("bytes") == Some(FILE.bytes as f64)
+}
+
+/// Whether a row is of the paper's large file.
+pub fn is_of_large(row: &Row) -> bool {
+    row.number("chunk_bytes") == Some(f64::from(LARGE_CHUNK))
 }
 
 /// Runs the experiment.

@@ -76,6 +76,11 @@ enum Experiment {
     },
 }
 
+/// Draws the figures of the rows in a folder, into that folder.
+pub use figures::draw;
+/// Every table that the rows in a folder allow.
+pub use report::tables;
+
 /// Runs the experiment.
 pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     match arguments.experiment {
@@ -99,7 +104,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Mediated(options) => run_mediated(&options),
         Experiment::Memory(options) => run_memory(&options),
         Experiment::Part(part) => part.run(),
-        Experiment::Report { dir } => report::print(&dir),
+        Experiment::Report { dir } => crate::table::print(&tables(&dir)?),
         Experiment::Figures { dir } => figures::draw(&dir),
     }
 }

@@ -16,14 +16,14 @@ use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES, T
 use super::subject::{CONTROLLERS, Subject};
 use super::{complete, crowd, mediated, memory, rtt, single};
 use crate::measuring::file;
-use crate::table::{Table, short};
+use crate::table::{Table, filled, median, short};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
 pub use links::links;
 pub use paper::{completeness, round_trips, single};
 pub use real::{mediated, memory};
 
-/// Prints every table that the rows in `folder` allow.
-pub fn print(folder: &Path) -> anyhow::Result<()> {
+/// Every table that the rows in `folder` allow.
+pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     let rows = read_rows(&file(folder, loss::NAME))?;
     let of_links = read_rows(&file(folder, super::links::NAME))?;
     let of_crowd = read_rows(&file(folder, crowd::NAME))?;
@@ -56,12 +56,9 @@ pub fn print(folder: &Path) -> anyhow::Result<()> {
         cpu(&rows),
         targets(&rows),
     ]);
-    tables.retain(|table| !table.lines.is_empty());
+    let tables = filled(tables);
     ensure!(!tables.is_empty(), "{} has no rows of the swarm", folder.display());
-    for table in tables {
-        levada_harness::print(&table.compact().to_string())?;
-    }
-    Ok(())
+    Ok(tables)
 }
 
 /// Every point of a simulation, with the medians of its metrics.
@@ -74,7 +71,7 @@ fn points(experiment: &Experiment, rows: &[Row]) -> Table {
         let key = |key: &&str| real::text(row.params.get(*key));
         let value = |metric| {
             let found = find(rows, &row.subject, metric, &row.params);
-            found.map(|row| short(row.median)).unwrap_or_default()
+            found.map(median).unwrap_or_default()
         };
         let cells = keys.iter().map(key).chain(metrics().map(value));
         table.lines.push([row.subject.clone()].into_iter().chain(cells).collect());
@@ -86,7 +83,7 @@ fn goodput(rows: &[Row]) -> Table {
     let mut table = Table::new("Goodput at 1 % loss, Mbit/s", ["subject", "median", "min", "max"]);
     let of_part = |row: &&Row| row.metric == "goodput" && row.params == loss::lossy();
     for row in rows.iter().filter(of_part) {
-        let values = [row.median, row.min, row.max].map(short);
+        let values = [median(row), short(row.min), short(row.max)];
         table.lines.push([format!("`{}`", row.subject)].into_iter().chain(values).collect());
     }
     table
@@ -94,7 +91,9 @@ fn goodput(rows: &[Row]) -> Table {
 
 /// What the simulator says, against the thresholds.
 pub fn simulated(rows: &[Row]) -> Table {
-    let mut table = Table::new("In the simulator", ["comparison", "target", "result"]);
+    let name = rows.first().map_or("", |row| row.experiment.as_str());
+    let title = format!("Targets of {name}");
+    let mut table = Table::new(&title, ["comparison", "target", "result"]);
     let all = |subject: &'static str, metric: &'static str| {
         // Random order is for comparison only.
         let is_sequential = |row: &&Row| !row.params.contains_key("order");
@@ -166,7 +165,7 @@ fn shares(rows: &[Row]) -> Table {
         let cells = ORDERS.iter().flat_map(|first| {
             ["share", "TCP's share"].map(|metric| {
                 let row = find(rows, &subject.to_string(), metric, &loss::shared(first));
-                row.map(|row| short(row.median)).unwrap_or_default()
+                row.map(median).unwrap_or_default()
             })
         });
         table.lines.push([format!("`{subject}`")].into_iter().chain(cells).collect());
@@ -179,12 +178,8 @@ fn cpu(rows: &[Row]) -> Table {
     let mut table = Table::new("On loopback", ["subject", "MB/s", "MB/cpu-s"]);
     let at = loss::loopback();
     for row in rows.iter().filter(|row| row.metric == "MB/cpu-s" && row.params == at) {
-        let rate = find(rows, &row.subject, "MB/s", &at).map(|row| short(row.median));
-        table.lines.push(vec![
-            format!("`{}`", row.subject),
-            rate.unwrap_or_default(),
-            short(row.median),
-        ]);
+        let rate = find(rows, &row.subject, "MB/s", &at).map(median);
+        table.lines.push(vec![format!("`{}`", row.subject), rate.unwrap_or_default(), median(row)]);
     }
     table
 }

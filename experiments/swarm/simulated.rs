@@ -176,7 +176,11 @@ fn timers(quick: bool) -> Vec<Once> {
 /// Runs an experiment.
 pub fn run(experiment: &Experiment, options: &Options) -> anyhow::Result<Outcome> {
     let points = (experiment.points)(options.quick);
-    let mut measuring = Measuring::new(experiment.name, options, points.len())?;
+    // Without loss and in sequential order, no seed changes mediated mode.
+    let is_random = ![LOAD.name, CACHE.name].contains(&experiment.name);
+    let runs = if is_random { options.runs } else { Some(1) };
+    let options = Options { runs, ..options.clone() };
+    let mut measuring = Measuring::new(experiment.name, &options, points.len())?;
     for point in points {
         let at = conditions(&point);
         let subject = point.subject().to_owned();

@@ -4,11 +4,12 @@ use levada_harness::{Params, Row, find};
 
 use super::{line, title};
 use crate::contexts::connections::{E2E, LEVADA, SPLIT, conditions};
-use crate::table::{Table, short};
+use crate::table::{Table, median};
 use crate::threshold::Threshold::{Any, AtLeast, AtMost};
 
 const METRICS: [&str; 5] =
     ["client CPU", "middlebox CPU", "server CPU", "client's link", "server's link"];
+const CONTEXTS: [usize; 5] = [1, 2, 4, 8, 16];
 const SUBJECTS: [&str; 4] = [LEVADA[0], LEVADA[1], E2E, SPLIT];
 
 /// CPU time and bytes of a connection, a line for each number of contexts or middleboxes.
@@ -17,7 +18,7 @@ pub fn table(rows: &[Row], resumed: bool, processor: &str) -> Table {
     let head = ["middleboxes", "contexts", "subject"].into_iter().chain(METRICS);
     let mut table = Table::new("", head);
     let mut used = Vec::new();
-    let cells = [1, 2, 4, 8, 16].map(|contexts| (1, contexts));
+    let cells = CONTEXTS.map(|contexts| (1, contexts));
     let more = [2, 4, 8, 16].map(|middleboxes| (middleboxes, 4));
     for (middleboxes, contexts) in cells.into_iter().chain(more) {
         let at = conditions(middleboxes, contexts, resumed);
@@ -27,7 +28,7 @@ pub fn table(rows: &[Row], resumed: bool, processor: &str) -> Table {
             if found.len() == METRICS.len() {
                 let mut line =
                     vec![middleboxes.to_string(), contexts.to_string(), format!("`{subject}`")];
-                line.extend(found.iter().map(|row| short(row.median)));
+                line.extend(found.iter().copied().map(median));
                 table.lines.push(line);
                 used.extend(found);
             }
@@ -38,8 +39,19 @@ pub fn table(rows: &[Row], resumed: bool, processor: &str) -> Table {
     table
 }
 
+/// The most that the control may vary for processors to be compared.
+const MAX_SPREAD: f64 = 0.03;
+
+/// The spread of the control: the client's CPU time of a connection with TLS, which the number of
+/// contexts does not change.
+fn spread(rows: &[Row], resumed: bool) -> Option<f64> {
+    let of = |contexts| find(rows, E2E, "client CPU", &conditions(1, contexts, resumed));
+    let times = || CONTEXTS.into_iter().filter_map(of).map(|row| row.median);
+    Some(times().reduce(f64::max)? / times().reduce(f64::min)? - 1.0)
+}
+
 /// CPU time of a connection through one middlebox with four contexts, a line for each processor
-/// that has rows.
+/// whose control is steady.
 pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
     let head =
         ["handshake", "subject", "processor"].into_iter().chain(METRICS[..3].iter().copied());
@@ -49,7 +61,10 @@ pub fn by_processor(measured: &[(String, Vec<Row>)]) -> Table {
         let at = conditions(1, 4, resumed);
         for subject in SUBJECTS {
             for (processor, rows) in measured {
-                let cell = |metric| find(rows, subject, metric, &at).map(|row| short(row.median));
+                if spread(rows, resumed).is_none_or(|spread| spread > MAX_SPREAD) {
+                    continue;
+                }
+                let cell = |metric| find(rows, subject, metric, &at).map(median);
                 let cells: Vec<String> =
                     METRICS[..3].iter().filter_map(|metric| cell(*metric)).collect();
                 if cells.len() == 3 {

@@ -4,7 +4,7 @@ use levada_harness::{Row, find};
 
 use super::{line, title};
 use crate::contexts::{bulk, web};
-use crate::table::{Table, short};
+use crate::table::{Table, median, short};
 use crate::threshold::Threshold::{self, Any, AtLeast, AtMost};
 
 /// What a bulk transfer measures.
@@ -21,7 +21,7 @@ pub fn bulk(rows: &[Row], middleboxes: usize) -> Table {
         let at = bulk::conditions(middleboxes);
         let found = METRICS.map(|metric| find(rows, &name, metric, &at));
         if found[0].is_some() {
-            let cell = |row: &Option<&Row>| row.map(|row| short(row.median)).unwrap_or_default();
+            let cell = |row: &Option<&Row>| row.map(median).unwrap_or_default();
             let cells = found.iter().map(cell);
             table.lines.push([format!("`{name}`")].into_iter().chain(cells).collect());
             used.extend(found.into_iter().flatten());

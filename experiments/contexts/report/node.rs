@@ -6,7 +6,7 @@ use super::{deviation, line, title};
 use crate::contexts::first_byte::cell;
 use crate::contexts::latency::{Cell, X25519};
 use crate::contexts::node::{LEVADA, MIDDLEBOXES, NEW, OPEN, RATES, conditions};
-use crate::table::{Table, short};
+use crate::table::{Table, mark, median};
 use crate::threshold::Threshold::Any;
 
 /// A table for an open session, and one from nothing; the second also has the channel alone, as
@@ -44,9 +44,10 @@ fn table(rows: &[Row], what: &str, metric: &str, with_channel: bool) -> Table {
                 let found = ["plain", "e2e", own].map(|name| find(rows, name, metric, at));
                 let [Some(plain), Some(e2e), Some(own)] = found else { continue };
                 let mut line = vec![rate.to_string(), middleboxes.to_string(), measured.to_owned()];
-                let time = |row: &Row| format!("{} ± {:.1}", short(row.median), deviation(row));
+                let time = |row: &Row| format!("{} ± {:.1}", median(row), deviation(row));
                 line.extend([plain, e2e, own].map(time));
-                let ratio = ratio_row(own, e2e).map(|ratio| format!("{:.3}", ratio.median));
+                let ratio =
+                    ratio_row(own, e2e).map(|ratio| format!("{:.3}{}", ratio.median, mark(&ratio)));
                 line.push(ratio.unwrap_or_default());
                 table.lines.push(line);
                 used.extend([plain, e2e, own]);

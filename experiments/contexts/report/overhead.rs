@@ -8,7 +8,7 @@ use crate::contexts::mode::Mode;
 use crate::contexts::overhead::{
     CONTEXTS, COPY, E2E, HANDSHAKES, LENGTHS, RECORDS, handshakes, records, sessions,
 };
-use crate::table::{Table, short};
+use crate::table::{Table, median, short};
 
 /// The tables of handshakes, records and access.
 pub fn tables(rows: &[Row]) -> [Table; 4] {
@@ -22,7 +22,7 @@ pub fn tables(rows: &[Row]) -> [Table; 4] {
         })
     };
     let access = of_records(rows, "MB of payload in a CPU-second of the middlebox", |name, at| {
-        find(rows, name, "middlebox", at).map(|row| short(row.median))
+        find(rows, name, "middlebox", at).map(median)
     });
     [of_handshakes(rows), link("client's link"), link("server's link"), access]
 }

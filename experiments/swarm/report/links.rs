@@ -4,13 +4,13 @@ use levada_harness::{Row, find, ratio_row};
 
 use super::super::links::{LEVADA, LIBTORRENT, MEDIATED, NGINX, TUNED};
 use super::{line, real, unchanged};
-use crate::table::{Table, short};
+use crate::table::{Table, ranged};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
 
 /// The time without a blackout.
 const WHOLE: u64 = 0;
 
-/// The medians, a line for each subject of a scenario.
+/// The medians and ranges, a line for each subject of a scenario.
 pub(super) fn measured(rows: &[Row]) -> Table {
     let metrics = [
         "time",
@@ -21,11 +21,11 @@ pub(super) fn measured(rows: &[Row]) -> Table {
         "source ÷ file",
     ];
     let head = ["scenario", "subject"].into_iter().chain(metrics).map(str::to_owned);
-    let mut table = Table::new("One file to ten clients", head);
+    let mut table = Table::new("One file to ten clients, in seconds", head);
     for row in rows.iter().filter(|row| row.metric == "time") {
         let cell = |metric: &&str| {
             let found = find(rows, &row.subject, metric, &row.params);
-            found.map(|row| short(row.median)).unwrap_or_default()
+            found.map(ranged).unwrap_or_default()
         };
         let first = [scenario(row), format!("`{}`", row.subject)];
         table.lines.push(first.into_iter().chain(metrics.iter().map(cell)).collect());
@@ -35,7 +35,8 @@ pub(super) fn measured(rows: &[Row]) -> Table {
 
 /// The comparisons, with thresholds.
 pub fn links(rows: &[Row]) -> Table {
-    let mut table = Table::new("One file to ten clients", ["comparison", "target", "result"]);
+    let title = "One file to ten clients: targets";
+    let mut table = Table::new(title, ["comparison", "target", "result"]);
     for own in rows.iter().filter(|row| row.metric == "time" && row.subject == LEVADA) {
         let mut add = |what: &str, limit: Threshold, ratio: Option<Row>| {
             line(&mut table, format!("{}: {what}", scenario(own)), limit, ratio);

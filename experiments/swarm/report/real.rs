@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::super::mediated;
 use super::{line, unchanged};
-use crate::table::{Table, short};
+use crate::table::{Table, ranged};
 use crate::threshold::Threshold::{self, AtMost};
 
-/// The medians of all metrics, a line for each subject under the same conditions.
+/// The medians and ranges of all metrics, a line for each subject under the same conditions.
 pub(super) fn medians(title: &str, keys: &[&str], rows: &[Row]) -> Table {
     let mut metrics: Vec<&str> = Vec::new();
     for row in rows {
@@ -22,7 +22,7 @@ pub(super) fn medians(title: &str, keys: &[&str], rows: &[Row]) -> Table {
         let key = |key: &&str| text(row.params.get(*key));
         let value = |metric: &&str| {
             let found = find(rows, &row.subject, metric, &row.params);
-            found.map(|row| short(row.median)).unwrap_or_default()
+            found.map(ranged).unwrap_or_default()
         };
         let cells = keys.iter().map(key).chain(metrics.iter().map(value));
         table.lines.push([row.subject.clone()].into_iter().chain(cells).collect());
@@ -40,7 +40,8 @@ pub(super) fn text(value: Option<&Value>) -> String {
 
 /// Mediated mode over the number of peers.
 pub fn mediated(rows: &[Row]) -> Table {
-    let mut table = Table::new("Mediated mode, real sockets", ["comparison", "target", "result"]);
+    let title = "Mediated mode, real sockets: targets";
+    let mut table = Table::new(title, ["comparison", "target", "result"]);
     let of = |metric: &'static str| {
         let own = move |row: &&Row| row.subject == mediated::VERIFYING && row.metric == metric;
         rows.iter().filter(own).filter(|row| mediated::is_of_file(row))
