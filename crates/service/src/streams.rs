@@ -63,7 +63,7 @@ struct Start {
     wait: Duration,
     /// Whether the receive window of the connection has been raised.
     window_raised: AtomicBool,
-    /// What the streams are counted in.
+    /// The traffic in which streams are counted.
     traffic: OnceLock<Arc<Traffic>>,
 }
 
@@ -348,6 +348,26 @@ mod tests {
             back.send(b"back").await.unwrap();
             assert_eq!(near.accept().await.receive(10).await, Ok(Some(b"back".to_vec())));
         }
+    }
+
+    #[tokio::test]
+    async fn the_bytes_of_further_streams_are_counted_at_both_ends() {
+        let (near, mut far) = pair(4).await;
+        let [sent, received] = [(); 2].map(|()| Arc::new(Traffic::default()));
+        near.count_in(&sent);
+        far.count_in(&received);
+        let mut ours = near.opener().open(Class::Bulk).await.unwrap();
+        // They may arrive together with the first message, before the stream is counted.
+        ours.send_all(&[[0; 1000]; 30]).await.unwrap();
+        let mut theirs = far.accept().await;
+        for _ in 0..30 {
+            assert_eq!(theirs.receive(1000).await.unwrap().unwrap().len(), 1000);
+        }
+        assert_eq!((sent.open(), received.open()), (1, 1));
+        drop((ours, theirs));
+        assert_eq!((sent.open(), received.open()), (0, 0));
+        assert_eq!(received.received(), 30_000);
+        assert!((30_000..30_100).contains(&sent.sent()), "{}", sent.sent());
     }
 
     #[tokio::test]

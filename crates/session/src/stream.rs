@@ -115,9 +115,15 @@ impl Stream {
     }
 
     /// Counts the stream and the bytes of its messages in `traffic`. Only the first call has
-    /// an effect. Sent bytes are counted in steps of 16 KiB, and at the end.
+    /// an effect. Sent bytes are counted in steps of 16 KiB, and at the end; received ones when the
+    /// reader takes them.
     pub fn count_in(&self, traffic: &Arc<Traffic>) {
-        self.send.core.traffic.get_or_init(|| traffic.enter());
+        self.send.core.traffic.get_or_init(|| {
+            let entry = traffic.enter();
+            // They were taken together with what was read before.
+            entry.add_received(self.receive.unread());
+            entry
+        });
     }
 
     /// A handle that can reset the stream while other tasks use it.

@@ -108,7 +108,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::UsedUp => "used_up",
         Reason::Revoked => "revoked",
         Reason::Terminated => "terminated",
-        Reason::ShutOut => "shut_out",
+        Reason::ShutOut => "locked_out",
         Reason::Busy => "busy",
         Reason::Failed => "failed",
         Reason::Framing => "framing",

@@ -99,6 +99,11 @@ impl ReceiveHalf {
         release_credit(&self.core, &mut self.recv_buffer);
     }
 
+    /// The bytes that were taken from the channel and not read yet.
+    pub(super) fn unread(&self) -> usize {
+        self.recv_buffer.unread()
+    }
+
     /// See [`crate::SendHalf::closed`].
     pub fn closed(&self) -> impl Future<Output = StreamError> + Send + Sync + Unpin + use<> {
         self.core.closed()
