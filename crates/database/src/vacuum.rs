@@ -11,7 +11,7 @@ const INCREMENTAL: u32 = 2;
 /// `temp_store` keeps temporary tables out of /tmp.
 const MAX_REWRITTEN: u64 = 256 << 20;
 
-/// Lets a new file shrink later. Must precede the first write, also that of the journal mode.
+/// Lets a new file shrink later. Must precede the first write, even of the journal mode.
 pub(crate) fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "auto_vacuum", INCREMENTAL)
 }
