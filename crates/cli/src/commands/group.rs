@@ -73,7 +73,7 @@ struct Remove {
 /// List groups with their members
 ///
 /// The column `from` is the place in config.toml, `node` for a group that `levada group` changes,
-/// or `other node` for one of the node that `from` in [groups] names.
+/// or `other node` for one of the node that `from` in `[groups]` names.
 #[derive(Debug, Args)]
 struct List {
     #[command(flatten)]
@@ -88,7 +88,7 @@ struct List {
 ///
 /// The file lists the identities of the groups, with names as comments, and is valid until it
 /// expires. Nodes whose `[groups] from` names this identity take it over: from this node, if
-/// `readers` in its [groups] lists them, or by `levada group import`. The node signs the groups
+/// `readers` in its `[groups]` lists them, or by `levada group import`. The node signs the groups
 /// again for its readers when they change, and after half of the time.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -99,7 +99,7 @@ struct Export {
     #[arg(value_name = "GROUP", required = true)]
     names: Vec<String>,
 
-    /// The name of the set; nodes choose it by `set` in [groups]
+    /// The name of the set; nodes choose it by `set` in `[groups]`
     #[arg(long, value_name = "NAME", default_value = "default")]
     set: String,
 
