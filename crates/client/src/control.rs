@@ -3,7 +3,7 @@
 
 mod elsewhere;
 mod filter;
-mod follow;
+pub mod follow;
 mod group;
 mod paths;
 mod provide;
@@ -21,7 +21,6 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 
 pub use elsewhere::{NodeElsewhere, nodes_elsewhere};
 pub use filter::Filter;
-pub use follow::{Followed, follow};
 pub use group::GroupRequest;
 pub use paths::Paths;
 pub use provide::ProvideRequest;

@@ -131,6 +131,15 @@ impl Database {
         work(&self.lock()).map_err(|error| DatabaseError::sql(&self.path, error))
     }
 
+    /// Returns at most `pages` free pages to the file system. Returns true if more are free and can
+    /// be returned by a further call.
+    ///
+    /// # Errors
+    /// [`DatabaseError`] if SQLite failed.
+    pub fn release_pages(&self, pages: u32) -> Result<bool, DatabaseError> {
+        vacuum::release(&self.lock(), pages).map_err(|error| DatabaseError::sql(&self.path, error))
+    }
+
     /// Writes a consistent copy to `to`, which must not exist, with mode 0600; it is on disk when
     /// this returns.
     ///

@@ -2,9 +2,6 @@
 
 use rusqlite::Connection;
 
-use crate::database::Database;
-use crate::error::DatabaseError;
-
 /// The value of `PRAGMA auto_vacuum` for incremental vacuum.
 const INCREMENTAL: u32 = 2;
 /// The largest file that is rewritten, in bytes: SQLite holds the copy in memory, because
@@ -33,18 +30,9 @@ pub(crate) fn enable(connection: &Connection) -> rusqlite::Result<()> {
     }
 }
 
-impl Database {
-    /// Returns at most `pages` free pages to the file system. Returns true if more are free and can
-    /// be returned by a further call.
-    ///
-    /// # Errors
-    /// [`DatabaseError`] if SQLite failed.
-    pub fn release_pages(&self, pages: u32) -> Result<bool, DatabaseError> {
-        release(&self.lock(), pages).map_err(|error| DatabaseError::sql(&self.path, error))
-    }
-}
-
-fn release(connection: &Connection, pages: u32) -> rusqlite::Result<bool> {
+/// Returns at most `pages` free pages to the file system. Returns true if more are free and can be
+/// returned by a further call.
+pub(crate) fn release(connection: &Connection, pages: u32) -> rusqlite::Result<bool> {
     let before = number(connection, "freelist_count")?;
     if before == 0 || number(connection, "auto_vacuum")? != INCREMENTAL {
         return Ok(false);

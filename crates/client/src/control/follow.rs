@@ -19,7 +19,7 @@ pub struct Followed {
 ///
 /// # Errors
 /// As for [`super::call`].
-pub async fn follow(home: &Home, request: &Request) -> Result<Followed, ControlError> {
+pub async fn open(home: &Home, request: &Request) -> Result<Followed, ControlError> {
     let path = home.node_socket();
     let (_, read, mut write) = send(path.clone(), request).await?;
     let asked = write.write_all(b"\n").await;

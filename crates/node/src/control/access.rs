@@ -10,7 +10,7 @@ use levada_core::wire::Reason;
 use levada_core::{Identity, UnixTime};
 use serde_json::{Value, json};
 
-use super::list::names;
+use super::identities::names;
 use super::reply::{check_service, on_store, refused};
 use super::{groups, identities, invitations, share};
 use crate::live::Run;

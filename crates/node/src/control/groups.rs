@@ -12,8 +12,7 @@ use levada_config::{GROUP_PREFIX, Member};
 use levada_core::{GroupSet, Identity, UnixTime};
 use serde_json::{Value, json};
 
-use super::identities::resolve;
-use super::list::names;
+use super::identities::{names, resolve};
 use super::remaining::remaining;
 use super::reply::{check_service, refused};
 use crate::groups::{GroupsError, shown};

@@ -1,17 +1,26 @@
-//! Finds identities by the beginning of their text, as the tables of the command line print it.
+//! Names of identities, and identities by their names or the beginning of their text, as the tables
+//! of the command line print it.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use levada_client::ClientError;
 use levada_client::control::Reply;
 use levada_core::{Identity, is_abbreviation};
-use levada_home::known::NameError;
+use levada_home::known::{Known, NameError};
 use serde_json::{Value, json};
 
-use super::list::names;
 use super::reply::{on_store, refused};
 use crate::node::Node;
+
+/// The pinned name of each identity; the oldest if it has several.
+pub(super) async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
+    let pins = node.client.with_known(Known::names).await;
+    let mut pins = pins.map_err(|error| refused(120, &error))?;
+    pins.sort_by_key(|pin| Reverse(pin.added));
+    Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
+}
 
 /// The identities in the databases of this home that begin with `beginning`.
 pub(super) async fn find(node: &Arc<Node>, beginning: String) -> Result<Value, Reply> {

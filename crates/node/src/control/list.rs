@@ -1,16 +1,14 @@
 //! Lists sessions.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use levada_client::control::{Filter, Reply};
 use levada_core::{Identity, UnixTime};
-use levada_home::known::Known;
 use serde_json::{Value, json};
 
-use super::identities;
-use super::reply::{on_store, refused};
+use super::identities::{self, names};
+use super::reply::on_store;
 use crate::granted::{GrantedHop, GrantedPath, right_text};
 use crate::live::Run;
 use crate::node::Node;
@@ -53,14 +51,6 @@ pub(super) async fn resolve_by(
         Some(text) => identities::resolve(node, text).await.map(Some),
         None => Ok(None),
     }
-}
-
-/// The pinned name of each identity; the oldest if it has several.
-pub(super) async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
-    let pins = node.client.with_known(Known::names).await;
-    let mut pins = pins.map_err(|error| refused(120, &error))?;
-    pins.sort_by_key(|pin| Reverse(pin.added));
-    Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
 }
 
 fn session_row(

@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{sleep, timeout};
 
-use super::list::{MAX_LISTED, names, resolve_by};
+use super::identities::names;
+use super::list::{MAX_LISTED, resolve_by};
 use super::reply::{on_store, send};
 use crate::node::Node;
 use crate::store::{AuditEntry, AuditFilter};

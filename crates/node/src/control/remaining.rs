@@ -7,7 +7,7 @@ use levada_client::control::Reply;
 use levada_core::Identity;
 use serde_json::{Value, json};
 
-use super::list::names;
+use super::identities::names;
 use super::reply::on_store;
 use crate::live::Run;
 use crate::node::Node;

@@ -21,8 +21,7 @@ use crate::shares;
 use crate::store::TicketSummary;
 use crate::store::{ExchangeError, NewShare, NewTicket, ShareRecord, Store, StoreError};
 
-use super::identities::resolve;
-use super::list::names;
+use super::identities::{names, resolve};
 use super::reply::{on_store, refused, send};
 
 /// The most links that an answer names.

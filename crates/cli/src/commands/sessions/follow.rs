@@ -1,6 +1,6 @@
 //! The audit log as it grows, an entry a line.
 
-use levada_client::control::{self, Request};
+use levada_client::control::{Request, follow};
 use levada_core::{MIN_ABBREVIATION, UnixTime};
 use levada_home::Home;
 use serde_json::Value;
@@ -10,7 +10,7 @@ use crate::output::{self, plain};
 
 /// Prints entries until the node ends.
 pub async fn run(home: &Home, request: &Request, json: bool) -> Outcome {
-    let mut followed = control::follow(home, request).await?;
+    let mut followed = follow::open(home, request).await?;
     while let Some(entry) = followed.next().await? {
         match json {
             true => output::json(entry)?,
