@@ -87,6 +87,11 @@ impl Groups {
         self.all.get(name)
     }
 
+    /// Returns true if `identity` is a member of any group.
+    pub fn contain(&self, identity: &Identity) -> bool {
+        self.all.values().any(|members| members.contains_key(identity))
+    }
+
     /// As [`Self::members`], but a group that may be absent has none.
     pub fn members_or_none(&self, name: &str) -> Option<&Members> {
         self.all.get(name).or(self.may_be_absent.then_some(&self.none))
@@ -215,6 +220,7 @@ mod tests {
         assert_eq!(members("family"), [id(1), id(2)]);
         assert_eq!(members("none"), []);
         assert_eq!(groups.members("other"), None);
+        assert!(groups.contain(&id(2)) && !groups.contain(&id(3)));
     }
 
     #[test]

@@ -102,10 +102,10 @@ impl Policy {
         self.lists.load().block.clone()
     }
 
-    /// Returns true if the lists allow or block `identity`.
+    /// Returns true if the configuration or a group names `identity`: with any role, so that its
+    /// key is not one that this node has never seen.
     pub(crate) fn names(&self, identity: &Identity) -> bool {
-        let lists = self.lists.load();
-        lists.block.contains(identity) || lists.of(identity).next().is_some()
+        self.lists.load().name(identity)
     }
 
     pub(crate) fn blocks(&self, identity: &Identity) -> bool {
@@ -115,5 +115,36 @@ impl Policy {
     /// Returns true if `identity` may read the sets of groups that this node signs.
     pub(crate) fn is_reader(&self, identity: &Identity) -> bool {
         self.lists.load().readers.contains(identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use levada_config::Config;
+    use levada_home::known::Known;
+
+    use super::*;
+    use crate::overrides::Overrides;
+
+    #[test]
+    fn every_identity_of_the_lists_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = Known::open(&folder.path().join("known.db")).unwrap();
+        let identities = [1, 2, 3, 4, 5].map(|byte| Identity::from_bytes([byte; 32]));
+        let [allowed, blocked, signer, reader, member] = &identities;
+        let text = format!(
+            "allow = ['{allowed}']\nblock = ['{blocked}']\n\
+             [groups]\nfrom = '{signer}'\nreaders = ['{reader}']\n\
+             [[group]]\nname = 'unused'\nmembers = ['{member}']\n"
+        );
+        let config = Config::parse(Path::new("config.toml"), &text).unwrap();
+        let configured = Configured::new(&config, &Overrides::default(), &known).unwrap();
+        let policy = Policy::new(Inputs::unchecked(configured, Some(Vec::new()))).unwrap();
+        for identity in &identities {
+            assert!(policy.names(identity), "{identity}");
+        }
+        assert!(!policy.names(&Identity::from_bytes([6; 32])));
     }
 }

@@ -149,6 +149,8 @@ pub(crate) struct Lists {
     by_identity: HashMap<Identity, Vec<usize>>,
     pub(crate) block: BTreeSet<Identity>,
     pub(crate) readers: BTreeSet<Identity>,
+    /// The identity that signs the groups of another node.
+    signer: Option<Identity>,
     pub(crate) groups: Groups,
 }
 
@@ -159,7 +161,7 @@ impl Lists {
     pub(crate) fn new(inputs: &Inputs) -> Result<Self, PolicyError> {
         let Inputs { configured, rotations, .. } = inputs;
         let groups = expand(inputs)?;
-        let mut lists = Self { groups, ..Self::default() };
+        let mut lists = Self { groups, signer: configured.from, ..Self::default() };
         for entry in &configured.allow {
             let origin = match &entry.place {
                 Some(place) => Origin::Configuration(place.clone()),
@@ -190,6 +192,15 @@ impl Lists {
     pub(crate) fn of(&self, identity: &Identity) -> impl Iterator<Item = &ListedRight> {
         let positions = self.by_identity.get(identity).map(Vec::as_slice).unwrap_or_default();
         positions.iter().filter_map(|position| self.rights.get(*position))
+    }
+
+    /// Returns true if a list or a group has `identity`, or if it signs groups.
+    pub(super) fn name(&self, identity: &Identity) -> bool {
+        self.block.contains(identity)
+            || self.readers.contains(identity)
+            || self.signer == Some(*identity)
+            || self.by_identity.contains_key(identity)
+            || self.groups.contain(identity)
     }
 
     fn allow(
