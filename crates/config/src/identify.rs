@@ -66,6 +66,11 @@ impl IdentityRef {
         &self.text
     }
 
+    /// Returns true if it is the name of a pin.
+    pub fn is_name(&self) -> bool {
+        self.text.parse::<Identity>().is_err()
+    }
+
     /// Its place in the configuration, as FILE:LINE.
     pub fn place(&self) -> String {
         self.position.place()

@@ -142,7 +142,8 @@ impl Node {
         configured: impl FnOnce(&Configured) -> Configured,
     ) -> Result<usize, ReloadError> {
         let load = |inputs: &mut Inputs| {
-            *inputs = Inputs::load(configured(&inputs.configured), store)?;
+            let configured = configured(&inputs.configured);
+            *inputs = Inputs::load(configured, store, self.client.known())?;
             Ok::<_, ReloadError>(())
         };
         let ((), changed) = self.rights.policy.change(load, |()| Ok(()))?;

@@ -1,6 +1,7 @@
 //! Rights and blocks of the configuration, the command line and of groups.
 
 mod configured;
+mod inputs;
 mod lists;
 mod shared;
 
@@ -11,7 +12,8 @@ use arc_swap::ArcSwap;
 use levada_core::{Identity, UnixTime};
 
 pub(crate) use configured::Configured;
-pub(crate) use lists::{Inputs, ListedRight, Lists, Origin, PolicyError};
+pub(crate) use inputs::Inputs;
+pub(crate) use lists::{ListedRight, Lists, Origin, PolicyError};
 pub(crate) use shared::{GroupExchange, RefusedSet, SharedSet};
 
 /// The allow-list and blocks of the configuration and the command line, and the rights of groups,

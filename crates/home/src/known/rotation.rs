@@ -67,6 +67,19 @@ impl Known {
         self.database.read(|connection| successor(connection, old))
     }
 
+    /// The keys whose rotation was followed, each with its successor.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn followed(&self) -> Result<Vec<(Identity, Identity)>, StoreError> {
+        self.database.read(|connection| {
+            connection
+                .prepare_cached("SELECT old, new FROM followed ORDER BY old")?
+                .query_map([], |row| Ok((row::identity(row, "old")?, row::identity(row, "new")?)))?
+                .collect()
+        })
+    }
+
     /// Stores a rotation of this home's own key. The operation is idempotent.
     ///
     /// # Errors

@@ -104,6 +104,7 @@ fn follows_a_rotation_once() {
     assert_eq!(known.follow(&succession).unwrap(), 0);
     assert_eq!(known.by_name("box").unwrap().unwrap().identity, new.identity());
     assert_eq!(known.successor(&old.identity()).unwrap(), Some(new.identity()));
+    assert_eq!(known.followed().unwrap(), [(old.identity(), new.identity())]);
     let second = Succession::sign(&old, &other.identity(), NOW);
     assert!(matches!(known.follow(&second), Err(FollowError::Already { .. })));
     let back = Succession::sign(&new, &old.identity(), NOW);

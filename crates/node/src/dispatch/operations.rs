@@ -169,13 +169,14 @@ impl RequestContext {
         self.check_succession(store, &old, &new)?;
         let node = &self.node;
         let now = self.node.now();
+        let is_repeated = store.rotated(&old);
         let applied = match store.apply_succession(succession, now) {
             Ok(applied) => applied,
             Err(SuccessionError::Store(error)) => return Err(failed(&error)),
             Err(refused) => return Err(denied(&refused.to_string())),
         };
         node.move_pin(succession);
-        if applied == AppliedSuccession::default() {
+        if is_repeated && applied == AppliedSuccession::default() {
             return Ok(Answer::Done(wire::Done {}));
         }
         // Groups and the lists name the new key from here on.

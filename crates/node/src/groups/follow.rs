@@ -9,7 +9,10 @@ use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use super::change::GroupsError;
+use crate::access::ReloadError;
 use crate::node::Node;
+use crate::policy::Configured;
+use crate::store::Store;
 
 /// The time between two questions.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -53,7 +56,10 @@ pub(crate) async fn follow(node: Arc<Node>) {
 /// The identity that signs the groups, and the name of their set.
 async fn source(node: &Arc<Node>) -> Option<(Identity, String)> {
     let of = node.clone();
-    node.with_store(move |_| {
+    node.with_store(move |store| {
+        if let Err(error) = of.follow_signer(store) {
+            tracing::error!(%error, "could not follow the rotation of the key that signs groups");
+        }
         let inputs = of.rights.policy.hold();
         inputs.configured.from.map(|from| (from, inputs.configured.set.clone()))
     })
@@ -64,11 +70,31 @@ async fn fetch(node: &Arc<Node>, from: Identity, set: &str) -> Result<(), FetchE
     let asked = timeout(FETCH_TIMEOUT, node.client.read_groups(from, set)).await;
     let text = asked.map_err(|_| FetchError::Timeout)??;
     let of = node.clone();
-    node.with_store(move |store| of.take_groups(store, &text)).await?;
+    let take = move |store: &Store| {
+        // The connection may have proved a rotation of the key.
+        of.follow_signer(store)?;
+        of.take_groups(store, &text)
+    };
+    node.with_store(take).await?;
     Ok(())
 }
 
 impl Node {
+    /// Follows a rotation of the key that signs the groups, if a connection to its node has proved
+    /// one: the pins have followed it, and the lists name the old key. To be called in the blocking
+    /// pool.
+    fn follow_signer(&self, store: &Store) -> Result<(), GroupsError> {
+        let from = self.rights.policy.hold().configured.from;
+        let Some(from) = from else { return Ok(()) };
+        if self.client.known().successor(&from)?.is_none() {
+            return Ok(());
+        }
+        self.replace_inputs(store, Configured::clone).map(drop).map_err(|error| match error {
+            ReloadError::Policy(error) => error.into(),
+            ReloadError::Store(error) => error.into(),
+        })
+    }
+
     /// The state of the groups of another node, for `status`; null if it takes over none.
     pub(crate) async fn shared_groups(self: &Arc<Self>, now: UnixTime) -> serde_json::Value {
         let Some((from, set)) = source(self).await else { return serde_json::Value::Null };

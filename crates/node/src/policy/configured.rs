@@ -1,9 +1,9 @@
 //! The lists of the configuration and the command line, with names resolved to keys.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Subject};
+use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Member, Subject};
 use levada_core::Identity;
 use levada_home::known::Known;
 
@@ -39,6 +39,8 @@ pub(crate) struct Configured {
     pub(crate) from: Option<Identity>,
     /// The name of the set that it takes over.
     pub(crate) set: String,
+    /// The keys that stand for pinned names, and follow their rotations as the pins do.
+    named: BTreeSet<Identity>,
 }
 
 impl Configured {
@@ -79,7 +81,31 @@ impl Configured {
             groups: config.groups.iter().map(group).collect::<Result<_, _>>()?,
             from: shared.from.as_ref().map(|from| from.identity(known)).transpose()?,
             set: shared.set.clone().unwrap_or_else(|| DEFAULT_SET.to_owned()),
+            named: named(config, known)?,
         })
+    }
+
+    /// Replaces the rotated keys that stand for names by their successors. In `block`, the old keys
+    /// stay: the lists add their successors.
+    pub(super) fn follow(&mut self, rotations: &HashMap<Identity, Identity>) {
+        let Self { allow, readers, groups, named, .. } = self;
+        let follow = |identity: &mut Identity| {
+            if named.contains(identity) {
+                *identity = successor(*identity, rotations);
+            }
+        };
+        for listed in allow.iter_mut().map(|entry| &mut entry.whom).chain(readers) {
+            if let Listed::Identity(identity) = listed {
+                follow(identity);
+            }
+        }
+        for member in groups.iter_mut().flat_map(|(group, _)| &mut group.members) {
+            if let Member::Identity(identity) = member {
+                follow(identity);
+            }
+        }
+        let successors = named.iter().map(|identity| successor(*identity, rotations));
+        *named = successors.collect();
     }
 
     /// The first place where the configuration refers to a group.
@@ -95,9 +121,32 @@ impl Configured {
     }
 }
 
+/// The last successor of a key.
+pub(super) fn successor(key: Identity, rotations: &HashMap<Identity, Identity>) -> Identity {
+    let mut key = key;
+    // Bounded, because the rotations of two databases together may have a cycle.
+    for _ in 0..rotations.len() {
+        let Some(next) = rotations.get(&key) else { break };
+        key = *next;
+    }
+    key
+}
+
 fn listed(subject: &Subject, known: &Known) -> Result<Listed, ConfigError> {
     match subject {
         Subject::Identity(identity) => identity.identity(known).map(Listed::Identity),
         Subject::Group(_) => Ok(Listed::Group(subject.clone())),
     }
+}
+
+/// The keys that stand for pinned names.
+fn named(config: &Config, known: &Known) -> Result<BTreeSet<Identity>, ConfigError> {
+    let allow = config.allow.iter().map(|entry| &entry.identity);
+    let members = config.groups.iter().flat_map(|group| &group.members);
+    let all = allow.chain(&config.shared_groups.readers).chain(members);
+    let names = all.filter_map(|subject| match subject {
+        Subject::Identity(identity) if identity.is_name() => Some(identity.identity(known)),
+        _ => None,
+    });
+    names.collect()
 }

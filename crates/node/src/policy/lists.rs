@@ -8,9 +8,8 @@ use levada_config::{ConfigError, GroupDefinition, GroupError, Groups, Member};
 use levada_core::{Identity, UnixTime};
 use thiserror::Error;
 
-use super::configured::{Configured, Listed};
-use super::shared::SharedSet;
-use crate::store::{GroupRight, LocalGroup, Store, StoreError};
+use super::configured::Listed;
+use super::inputs::Inputs;
 
 /// The maximum number of rights, of which each member of a group has its own.
 const MAX_RIGHTS: usize = 100_000;
@@ -22,62 +21,6 @@ pub(crate) enum PolicyError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Group(#[from] GroupError),
-}
-
-/// All that the lists follow from.
-#[derive(Clone)]
-pub(crate) struct Inputs {
-    pub(crate) configured: Configured,
-    /// The groups in the store.
-    pub(crate) groups: Vec<LocalGroup>,
-    /// The rights of groups in the store.
-    pub(crate) rights: Vec<GroupRight>,
-    /// The groups of another node.
-    pub(crate) shared: Option<SharedSet>,
-    /// Rotated keys with their successors.
-    pub(crate) rotations: Vec<(Identity, Identity)>,
-    /// All groups of this node are known; without this, an unknown group has no members.
-    pub(crate) is_complete: bool,
-}
-
-impl Inputs {
-    /// Reads the groups of the store for a configuration.
-    ///
-    /// # Errors
-    /// [`StoreError`] if they could not be read.
-    pub(crate) fn load(configured: Configured, store: &Store) -> Result<Self, StoreError> {
-        Ok(Self {
-            groups: store.local_groups()?,
-            rights: store.group_rights()?,
-            shared: shared(&configured, store)?,
-            rotations: store.rotations()?,
-            is_complete: true,
-            configured,
-        })
-    }
-
-    /// The configuration for a check without a node. `groups` are the stored ones, if they can
-    /// be read.
-    pub(crate) fn unchecked(configured: Configured, groups: Option<Vec<LocalGroup>>) -> Self {
-        let is_complete = groups.is_some();
-        let groups = groups.unwrap_or_default();
-        let rights = Vec::new();
-        let rotations = Vec::new();
-        Self { configured, groups, rights, shared: None, rotations, is_complete }
-    }
-}
-
-/// The set of groups of another node that the configuration names, if one was taken.
-fn shared(configured: &Configured, store: &Store) -> Result<Option<SharedSet>, StoreError> {
-    let Some(from) = &configured.from else { return Ok(None) };
-    let text = store.group_set(from, &configured.set)?;
-    Ok(text.and_then(|text| match SharedSet::read(&text) {
-        Ok(set) => Some(set),
-        Err(error) => {
-            tracing::error!(%error, "the stored groups of the other node are damaged");
-            None
-        }
-    }))
 }
 
 /// The origin of a right.

@@ -161,7 +161,7 @@ fn policy(
     store: &Store,
 ) -> Result<Policy, UpError> {
     let configured = Configured::new(config, overrides, known).map_err(UpError::of)?;
-    let inputs = Inputs::load(configured, store).map_err(UpError::of)?;
+    let inputs = Inputs::load(configured, store, known).map_err(UpError::of)?;
     Policy::new(inputs).map_err(UpError::of)
 }
 

@@ -1,5 +1,7 @@
 //! A node in this process, with a client of another home.
 
+mod groups;
+
 use super::*;
 use crate::node::Node;
 use levada_client::{Client, ClientError, RequestSpec, Target};
@@ -15,13 +17,16 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Self::with(&Config::default())
+    }
+
+    fn with(config: &Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = |name| Home::at(&folder.path().join(name)).unwrap();
         let loopback = "127.0.0.1:0".parse().unwrap();
         let overrides =
             Overrides { listen: vec![loopback], http: Some(loopback), ..Overrides::default() };
-        let assembled =
-            assemble::assemble(&home("node"), &Config::default(), &overrides, &[]).unwrap();
+        let assembled = assemble::assemble(&home("node"), config, &overrides, &[]).unwrap();
         let node = assembled.node;
         for listener in assembled.sockets.listeners {
             tokio::spawn(crate::server::serve(node.clone(), listener));

@@ -114,6 +114,26 @@ impl Store {
         })
     }
 
+    /// Moves the sets of a rotated key to its successor, as [`Self::apply_succession`] does, for a
+    /// rotation that was proved to the pins only.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the change is not on disk.
+    pub fn move_group_sets(&self, old: &Identity, new: &Identity) -> Result<(), StoreError> {
+        let has_sets = self.database.read(|connection| {
+            connection
+                .prepare_cached(
+                    "SELECT 1 FROM group_set WHERE signer = ?1 AND name NOT IN
+                     (SELECT name FROM group_set WHERE signer = ?2)",
+                )?
+                .exists((old.as_bytes(), new.as_bytes()))
+        })?;
+        if !has_sets {
+            return Ok(());
+        }
+        self.write(|tx| Ok(move_sets(tx, old, new)?))
+    }
+
     /// Records that a set was refused. `signer` is the identity whose set was expected.
     ///
     /// # Errors
