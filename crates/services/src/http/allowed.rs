@@ -13,6 +13,9 @@ use super::layout::{Layout, Strategy};
 /// The longest address of a middlebox, in bytes, as in PATH.
 const MAX_ADDRESS: usize = 255;
 
+/// The beginning of a group. The node replaces one by its members, unless it has none.
+const GROUP_PREFIX: &str = "group:";
+
 /// A middlebox that clients may lead sessions through, and the most that it may be granted; for a
 /// required one, also the least.
 #[derive(Deserialize)]
@@ -27,18 +30,29 @@ pub(super) struct MiddleboxOptions {
     address: String,
 }
 
-/// An identity in its text form.
-struct Identified(Identity);
+/// An identity in its text form, or a group without members.
+enum Identified {
+    One(Identity),
+    EmptyGroup(String),
+}
 
 impl<'de> Deserialize<'de> for Identified {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(serde::de::Error::custom)
+        if text.starts_with(GROUP_PREFIX) {
+            return Ok(Self::EmptyGroup(text));
+        }
+        text.parse().map(Self::One).map_err(serde::de::Error::custom)
     }
 }
 
-/// The middleboxes in the order of the configuration.
-pub(super) struct AllowedMiddleboxes(Vec<(AllowedMiddlebox, Allowance)>);
+/// The middleboxes of a service.
+pub(super) struct AllowedMiddleboxes {
+    /// In the order of the configuration.
+    all: Vec<(AllowedMiddlebox, Allowance)>,
+    /// A required group without members: no session can lead through one of them.
+    empty: Option<String>,
+}
 
 impl AllowedMiddleboxes {
     /// # Errors
@@ -46,8 +60,15 @@ impl AllowedMiddleboxes {
     pub(super) fn new(options: Vec<MiddleboxOptions>) -> Result<Self, String> {
         let mut seen = BTreeSet::new();
         let mut all = Vec::new();
-        for MiddleboxOptions { identity: Identified(identity), allow, required, address } in options
-        {
+        let mut empty = None;
+        for MiddleboxOptions { identity, allow, required, address } in options {
+            let identity = match identity {
+                Identified::One(identity) => identity,
+                Identified::EmptyGroup(group) => {
+                    empty = empty.or(required.then_some(group));
+                    continue;
+                }
+            };
             if !seen.insert(identity) {
                 return Err(format!("`middlebox`: {identity} is listed twice"));
             }
@@ -63,12 +84,22 @@ impl AllowedMiddleboxes {
             }
             all.push((AllowedMiddlebox { identity, address, required, allow }, allowance));
         }
-        Ok(Self(all))
+        Ok(Self { all, empty })
     }
 
     /// All of them.
     pub(super) fn list(&self) -> Vec<AllowedMiddlebox> {
-        self.0.iter().map(|(one, _)| one.clone()).collect()
+        self.all.iter().map(|(one, _)| one.clone()).collect()
+    }
+
+    /// Refuses every session if the members of a required group are missing, rather than to lead
+    /// it past them.
+    fn check_members(&self) -> Result<(), Refused> {
+        let Some(group) = &self.empty else { return Ok(()) };
+        Err(Refused::NotAccepted(format!(
+            "this service requires a middlebox of {group}, which had no members when the node \
+             started: its owner adds one, and restarts the node"
+        )))
     }
 
     /// Whether sessions may lead through no middlebox.
@@ -76,7 +107,8 @@ impl AllowedMiddleboxes {
     /// # Errors
     /// [`Refused`] names a required middlebox, and what to do.
     pub(super) fn check_without(&self) -> Result<(), Refused> {
-        match self.0.iter().find(|(one, _)| one.required) {
+        self.check_members()?;
+        match self.all.iter().find(|(one, _)| one.required) {
             None => Ok(()),
             Some((one, _)) => Err(missing(&one.identity)),
         }
@@ -87,12 +119,13 @@ impl AllowedMiddleboxes {
     /// # Errors
     /// [`Refused`] names the middlebox and the context.
     pub(super) fn check(&self, path: &Path) -> Result<Layout, Refused> {
+        self.check_members()?;
         let layout = Layout::of(path).ok_or_else(|| {
             Refused::NotAccepted("the contexts are not those of `http`".to_owned())
         })?;
         for (hop, middlebox) in (1u8..).zip(&path.hops) {
             let identity = middlebox.party.identity;
-            let allowed = self.0.iter().find(|(one, _)| one.identity == identity);
+            let allowed = self.all.iter().find(|(one, _)| one.identity == identity);
             let Some((one, allowance)) = allowed else {
                 return Err(Refused::NotAccepted(format!(
                     "sessions of this service may not lead through the middlebox {identity} ({hop})"
@@ -126,7 +159,7 @@ impl AllowedMiddleboxes {
         let absent = |(one, _): &&(AllowedMiddlebox, Allowance)| {
             one.required && !path.hops.iter().any(|hop| hop.party.identity == one.identity)
         };
-        match self.0.iter().find(absent) {
+        match self.all.iter().find(absent) {
             None => Ok(layout),
             Some((one, _)) => Err(missing(&one.identity)),
         }
