@@ -48,6 +48,9 @@ impl Node {
             refuse_configured(inputs, name)?;
             let is_named = |group: &LocalGroup| group.name == name;
             if !inputs.groups.iter().any(is_named) {
+                if let Some(text) = of_other_node(inputs, name) {
+                    return Err(GroupsError::Request(text));
+                }
                 inputs.groups.push(LocalGroup { name: name.to_owned(), members: Vec::new() });
             }
             for group in inputs.groups.iter_mut().filter(|group| is_named(group)) {
@@ -189,13 +192,20 @@ fn is_right(right: &GroupRight, group: &str, service: &Option<String>) -> bool {
 /// The group of the store with this name.
 fn stored<'a>(inputs: &'a mut Inputs, name: &str) -> Result<&'a mut LocalGroup, GroupsError> {
     refuse_configured(inputs, name)?;
-    let from_other =
-        inputs.shared.as_ref().filter(|shared| shared.content.groups.contains_key(name)).map(
-            |_| format!("`{name}` is a group of the node in `[groups] from`: change it there"),
-        );
+    let from_other = of_other_node(inputs, name);
     let found = inputs.groups.iter_mut().find(|group| group.name == name);
     found.ok_or_else(|| {
         GroupsError::Absent(from_other.unwrap_or_else(|| format!("no group has the name `{name}`")))
+    })
+}
+
+/// The text about a group of the node in `[groups] from`, if it has one of this name. A group of
+/// this node would hide it, with its blocks.
+fn of_other_node(inputs: &Inputs, name: &str) -> Option<String> {
+    let shared = inputs.shared.as_ref()?;
+    let from = inputs.configured.from?;
+    shared.content.groups.contains_key(name).then(|| {
+        format!("`{name}` is a group of the node in `[groups] from`, {from}: change it there")
     })
 }
 

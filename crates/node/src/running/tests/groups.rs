@@ -127,3 +127,15 @@ async fn a_member_of_a_group_of_the_node_keeps_its_rights_when_its_key_is_rotate
     let lists = node.rights.policy.lists();
     assert_eq!((lists.of(&old).count(), lists.of(&new).count()), (0, 1));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_group_of_the_node_is_created_over_one_of_another() {
+    let signer = SecretKey::generate(&SystemRandom).unwrap();
+    let scene = Scene::with(&blocking(&signer.identity().to_string()));
+    assert!(scene.take(&set(&signer, 5, &[Identity::from_bytes(BAD)])));
+    let add = |name: &str| scene.node.add_to_group(&scene.node.rights.store, name, &[]);
+    let refused = add("bad").unwrap_err().to_string();
+    assert!(refused.contains(&signer.identity().to_string()), "{refused}");
+    assert!(scene.is_blocked(BAD));
+    add("other").unwrap();
+}
