@@ -32,8 +32,8 @@ impl Node {
         self.sign(store, set, groups, lifetime.as_secs().max(1))
     }
 
-    /// The set with this name, signed again if its groups have changed or half of its lifetime is
-    /// over; `None` if it was never exported. To be called in the blocking pool.
+    /// The set with this name, signed again if its groups or their times have changed, or half of
+    /// its lifetime is over; `None` if it was never exported. To be called in the blocking pool.
     ///
     /// # Errors
     /// [`GroupsError`] as for an export.
@@ -46,11 +46,9 @@ impl Node {
         let Some(last) = store.group_export(set)? else { return Ok(None) };
         let now = self.now();
         let (signed, _) = GroupSet::verify(&last.text)?;
-        let (members, expires) = self.members(&last.groups, now);
-        let renewal = last.signed.after(Duration::from_secs(last.lifetime / 2));
-        let is_current = now < renewal && now < expires;
+        let (members, until) = self.members(&last.groups);
         let has_changed = !is_same(&signed.groups, &members) || signed_by_other(&last, self);
-        if is_current && !has_changed {
+        if is_current(&last, &signed, until, now) && !has_changed {
             return Ok(Some(last));
         }
         self.sign(store, set, last.groups, last.lifetime).map(Some)
@@ -68,7 +66,7 @@ impl Node {
         let last = store.group_export(set)?.map_or(0, |last| last.version);
         // A version that follows the time goes on after the restore of an old backup, too.
         let version = now.0.max(last + 1);
-        let (members, until) = self.members(&groups, now);
+        let (members, until) = self.members(&groups);
         let expires = now.after(Duration::from_secs(lifetime)).min(until);
         let content =
             GroupSet { set: set.to_owned(), version, time: now, expires, groups: members };
@@ -79,21 +77,17 @@ impl Node {
         Ok(export)
     }
 
-    /// The members of groups that are valid at `now`, and the time at which the first of them ends.
-    /// A group that was removed is left out.
-    fn members(
-        &self,
-        groups: &[String],
-        now: UnixTime,
-    ) -> (BTreeMap<String, NamedMembers>, UnixTime) {
+    /// The members of groups, and the time at which the rights of the first of them end. Members
+    /// whose time has passed stay, because blocks of a set do not end with it. A group that was
+    /// removed is left out.
+    fn members(&self, groups: &[String]) -> (BTreeMap<String, NamedMembers>, UnixTime) {
         let names = self.names();
         let lists = self.rights.policy.lists();
         let mut all = BTreeMap::new();
         let mut expires = UnixTime::NEVER;
         for group in groups {
             let Some(members) = lists.groups.members(group) else { continue };
-            let valid = members.iter().filter(|(_, until)| now < **until);
-            let named = valid.map(|(identity, until)| {
+            let named = members.iter().map(|(identity, until)| {
                 expires = expires.min(*until);
                 (*identity, names.get(identity).cloned())
             });
@@ -107,6 +101,15 @@ impl Node {
         let pins = self.client.known().names().unwrap_or_default();
         pins.into_iter().map(|pin| (pin.identity, pin.name)).collect()
     }
+}
+
+/// Returns true if half of the lifetime of the last set is not over, and its expiry is the one that
+/// follows from the present time `until` of its members. So an expired set is not signed again for
+/// each reader.
+fn is_current(last: &GroupExport, signed: &GroupSet, until: UnixTime, now: UnixTime) -> bool {
+    let expires = last.signed.after(Duration::from_secs(last.lifetime)).min(until);
+    let renewal = last.signed.after(Duration::from_secs(last.lifetime / 2));
+    now < renewal && signed.expires == expires
 }
 
 /// Returns true if the groups have the same members; their names may differ.

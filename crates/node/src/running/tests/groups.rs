@@ -1,6 +1,7 @@
-//! Rotations of the keys that the lists name, and of the key that signs groups.
+//! Groups of another node: rotations of its key, and sets that this node signs of them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::*;
 use crate::rotate::rotate;
@@ -18,15 +19,18 @@ fn blocking(from: &str) -> Config {
     parse(&format!("block = ['group:bad']\n[groups]\nfrom = '{from}'\n"))
 }
 
-/// A set whose group `bad` has these members.
+/// A valid set whose group `bad` has these members.
 fn set(key: &SecretKey, version: u64, bad: &[Identity]) -> String {
-    let now = SystemClock.now();
+    set_until(key, version, bad, UnixTime(SystemClock.now().0 + 1000))
+}
+
+fn set_until(key: &SecretKey, version: u64, bad: &[Identity], expires: UnixTime) -> String {
     let members = bad.iter().map(|identity| (*identity, None)).collect();
     let set = GroupSet {
         set: "default".into(),
         version,
-        time: now,
-        expires: UnixTime(now.0 + 1000),
+        time: SystemClock.now(),
+        expires,
         groups: [("bad".to_owned(), members)].into(),
     };
     set.sign(key).unwrap()
@@ -138,4 +142,28 @@ async fn no_group_of_the_node_is_created_over_one_of_another() {
     assert!(refused.contains(&signer.identity().to_string()), "{refused}");
     assert!(scene.is_blocked(BAD));
     add("other").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_is_signed_again_keeps_members_whose_rights_have_expired() {
+    let signer = SecretKey::generate(&SystemRandom).unwrap();
+    let scene = Scene::with(&blocking(&signer.identity().to_string()));
+    let store = &scene.node.rights.store;
+    let bad = [Identity::from_bytes(BAD)];
+    assert!(scene.take(&set(&signer, 5, &bad)));
+    let lifetime = Duration::from_secs(9000);
+    let groups = vec!["bad".to_owned()];
+    let first = scene.node.export_groups(store, "onward", groups, lifetime).unwrap();
+    let current = || scene.node.current_export(store, "onward").unwrap().unwrap();
+    let passed = UnixTime(SystemClock.now().0 - 1);
+    assert!(scene.take(&set_until(&signer, 6, &bad, passed)));
+    let expired = current();
+    let (content, _) = GroupSet::verify(&expired.text).unwrap();
+    assert!(expired.version > first.version && content.expires == passed);
+    assert_eq!(content.groups["bad"].keys().copied().collect::<Vec<_>>(), bad);
+    assert_eq!(current(), expired, "it is not signed again for each reader");
+    // Once the other node has signed its groups again, they are valid here, too.
+    assert!(scene.take(&set(&signer, 7, &bad)));
+    let (content, _) = GroupSet::verify(&current().text).unwrap();
+    assert!(content.expires > passed.after(lifetime / 18));
 }
