@@ -7,6 +7,7 @@ use std::time::Duration;
 use levada_core::{GroupSet, Identity, NamedMembers, UnixTime, check_name};
 
 use super::change::GroupsError;
+use super::take::CLOCK_TOLERANCE;
 use crate::node::Node;
 use crate::store::{GroupExport, Store};
 
@@ -105,11 +106,12 @@ impl Node {
 
 /// Returns true if half of the lifetime of the last set is not over, and its expiry is the one that
 /// follows from the present time `until` of its members. So an expired set is not signed again for
-/// each reader.
+/// each reader. One that was signed by a clock ahead of this one, which was set back since, is not
+/// current: other nodes refuse it.
 fn is_current(last: &GroupExport, signed: &GroupSet, until: UnixTime, now: UnixTime) -> bool {
     let expires = last.signed.after(Duration::from_secs(last.lifetime)).min(until);
     let renewal = last.signed.after(Duration::from_secs(last.lifetime / 2));
-    now < renewal && signed.expires == expires
+    now < renewal && signed.expires == expires && last.signed <= now.after(CLOCK_TOLERANCE)
 }
 
 /// Returns true if the groups have the same members; their names may differ.

@@ -10,7 +10,7 @@ use crate::policy::{Inputs, RefusedSet, SharedSet};
 use crate::store::{GroupSetRefusal, NewGroupSet, Store};
 
 /// The tolerance for a set that was signed by a clock ahead of this one.
-const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
+pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(300);
 
 impl Node {
     /// Takes over a signed set of groups. Returns the set if it is new; `None` if it is in effect

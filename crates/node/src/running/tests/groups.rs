@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::rotate::rotate;
-use crate::store::Store;
+use crate::store::{GroupExport, Store};
 use levada_core::{GroupSet, Identity, SecretKey, Succession, SystemRandom};
 
 const BAD: [u8; 32] = [7; 32];
@@ -166,4 +166,28 @@ async fn a_set_that_is_signed_again_keeps_members_whose_rights_have_expired() {
     assert!(scene.take(&set(&signer, 7, &bad)));
     let (content, _) = GroupSet::verify(&current().text).unwrap();
     assert!(content.expires > passed.after(lifetime / 18));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_was_signed_in_the_future_is_signed_again() {
+    let scene = Scene::new();
+    let node = &scene.node;
+    let store = &node.rights.store;
+    node.add_to_group(store, "family", &[]).unwrap();
+    let lifetime = Duration::from_secs(10_000);
+    let last = node.export_groups(store, "own", vec!["family".to_owned()], lifetime).unwrap();
+    let (content, _) = GroupSet::verify(&last.text).unwrap();
+    // Other nodes accept clocks that differ by 300 s.
+    for (version, ahead, is_kept) in [(1, 60, true), (2, 3600, false)] {
+        let version = last.version + version;
+        let signed = UnixTime(last.signed.0 + ahead);
+        let expires = signed.after(lifetime);
+        let set = GroupSet { version, time: signed, expires, ..content.clone() };
+        let text = set.sign(&node.key).unwrap();
+        let export = GroupExport { version, text, signed, ..last.clone() };
+        store.add_group_export(&export, last.signed).unwrap();
+        let current = node.current_export(store, "own").unwrap().unwrap();
+        assert_eq!(current == export, is_kept, "{ahead} s");
+        assert!(is_kept || current.version > version && current.signed < signed);
+    }
 }
