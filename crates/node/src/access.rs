@@ -89,6 +89,17 @@ impl Node {
         }
     }
 
+    /// Returns true if a right of `identity` to `service` has expired: its own, or one by a group.
+    pub(crate) fn right_has_expired(
+        &self,
+        identity: &Identity,
+        service: &str,
+        now: UnixTime,
+    ) -> bool {
+        self.rights.store.right_has_expired(identity, service, now)
+            || self.rights.policy.right_has_expired(identity, service, now)
+    }
+
     /// The names of the services that `identity` may request.
     pub(crate) fn open_to(&self, identity: &Identity) -> Vec<&str> {
         let names = self.services.keys().map(String::as_str);

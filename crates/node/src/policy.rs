@@ -99,6 +99,17 @@ impl Policy {
         Some(Permitted { group: best.group.clone(), until: best.expires })
     }
 
+    /// Returns true if a right of `identity` to `service` has expired.
+    pub(crate) fn right_has_expired(
+        &self,
+        identity: &Identity,
+        service: &str,
+        now: UnixTime,
+    ) -> bool {
+        let lists = self.lists.load();
+        lists.of(identity).any(|right| right.covers(service, false) && !right.is_valid(now))
+    }
+
     /// The blocked identities.
     pub(crate) fn blocked(&self) -> BTreeSet<Identity> {
         self.lists.load().block.clone()

@@ -68,6 +68,7 @@ impl RequestContext {
             let _unchanged = context.node.rights.policy.hold();
             let may_request = context.node.may_request(&grant.requester, &grant.service);
             if grant.needs_right() && !may_request {
+                store.store_time(context.node.now())?;
                 return Err(RequestError::NotPermitted);
             }
             store.create_session(&grant.new_session(), grant.now).map(|()| grant)
@@ -109,7 +110,7 @@ impl RequestContext {
     /// the clock is set back.
     async fn store_end_of_right(&self, service: &str) -> Result<(), Refusal> {
         let now = self.node.now();
-        if !self.node.rights.store.right_has_expired(&self.peer, service, now) {
+        if !self.node.right_has_expired(&self.peer, service, now) {
             return Ok(());
         }
         let stored = self.node.with_store(move |store| store.store_time(now)).await;

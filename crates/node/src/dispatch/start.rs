@@ -85,8 +85,8 @@ impl RequestContext {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));
         }
         let _unchanged = node.rights.policy.hold();
-        if start.needs_right && !node.may_request(&requester, &start.service) {
-            return Err(right_ended());
+        if start.needs_right {
+            self.check_right(&requester, &start.service)?;
         }
         let about = match &start.granted {
             Some(granted) => with_granted(&start.about, granted),
@@ -107,6 +107,19 @@ impl RequestContext {
             Ok(reason) => Err(Refusal::new(reason, "the session was ended while it started")),
             Err(_) => Ok(Admitted { start, guard }),
         }
+    }
+
+    /// Refuses a start if the right by which the session was requested has ended. The time is
+    /// stored first if that has expired, so that it stays so even if the clock is set back.
+    fn check_right(&self, requester: &Identity, service: &str) -> Result<(), Refusal> {
+        if self.node.may_request(requester, service) {
+            return Ok(());
+        }
+        let now = self.node.now();
+        if self.node.right_has_expired(requester, service, now) {
+            self.node.rights.store.store_time(now).map_err(|error| failed(&error))?;
+        }
+        Err(right_ended())
     }
 
     pub(super) fn check_framing(&self, framing: Framing) -> Result<(), Refusal> {

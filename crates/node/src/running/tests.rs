@@ -36,6 +36,17 @@ impl Scene {
         Self { folder, node, guest, target }
     }
 
+    /// The time on disk.
+    fn stored_time(&self) -> UnixTime {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        self.node.rights.store.snapshot(&copy).unwrap();
+        let database = rusqlite::Connection::open(copy).unwrap();
+        let sql = "SELECT time FROM clock";
+        let time = database.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        UnixTime(time.unsigned_abs())
+    }
+
     /// Whether a new connection was resumed, and the result of a request on it. The node's metric
     /// is read, because a denied client may receive the denial before its handshake finishes.
     async fn request(&self) -> (bool, Result<(), ClientError>) {
@@ -80,22 +91,14 @@ async fn the_peer_of_a_resumed_connection_is_evaluated_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_of_the_stop_is_stored() {
     let scene = Scene::new();
-    let mut copies = 0;
-    let mut stored = || {
-        copies += 1;
-        let copy = scene.folder.path().join(format!("copy-{copies}"));
-        scene.node.rights.store.snapshot(&copy).unwrap();
-        let database = rusqlite::Connection::open(copy).unwrap();
-        database.query_row("SELECT time FROM clock", [], |row| row.get::<_, i64>(0)).unwrap()
-    };
-    let started = stored();
-    while i64::try_from(SystemClock.now().0).unwrap() <= started {
+    let started = scene.stored_time();
+    while SystemClock.now() <= started {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
-    assert_eq!(stored(), started);
+    assert_eq!(scene.stored_time(), started);
     scene.node.end(crate::node::Ending::Stop);
     stop::shut_down(&scene.node).await;
-    assert!(stored() > started);
+    assert!(scene.stored_time() > started);
 }
 
 /// The runtime has one thread: if the client blocked it while it waits for the lock, the other

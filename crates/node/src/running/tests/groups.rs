@@ -191,3 +191,26 @@ async fn a_set_that_was_signed_in_the_future_is_signed_again() {
         assert!(is_kept || current.version > version && current.signed < signed);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_is_stored_before_an_expired_right_of_a_group_is_refused() {
+    let signer = SecretKey::generate(&SystemRandom).unwrap();
+    let text = format!("allow = ['group:bad']\n[groups]\nfrom = '{}'\n", signer.identity());
+    for is_start in [false, true] {
+        let scene = Scene::with(&parse(&text));
+        let members = [scene.guest.identity()];
+        assert!(scene.take(&set(&signer, 5, &members)));
+        let spec = RequestSpec { service: "clock".into(), uses: 9, ..RequestSpec::default() };
+        let capability = scene.guest.request(&scene.target, spec).await.unwrap();
+        let expires = UnixTime(SystemClock.now().0 + 1);
+        assert!(scene.take(&set_until(&signer, 6, &members, expires)));
+        while SystemClock.now() <= expires {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let is_refused = match is_start {
+            true => scene.guest.connect(&capability).await.is_err(),
+            false => scene.request().await.1.is_err(),
+        };
+        assert!(is_refused && scene.stored_time() >= expires, "{is_start}");
+    }
+}
