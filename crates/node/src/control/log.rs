@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::identities::names;
 use super::list::{MAX_LISTED, resolve_by};
-use super::reply::{on_store, send};
+use super::reply::{on_store, refused, send};
 use crate::node::Node;
 use crate::store::{AuditEntry, AuditFilter};
 
@@ -24,6 +24,8 @@ const BATCH: u32 = 500;
 const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time in which the ends of sessions are recorded when the node stops.
 const LAST_ENTRIES: Duration = Duration::from_secs(5);
+/// The time after which a client that does not accept entries is left when the node stops.
+const LAST_SENT: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(50);
 
 /// The newest entries of the audit log.
@@ -67,6 +69,7 @@ pub(super) async fn follow(
     mut write: OwnedWriteHalf,
 ) {
     let (reply, filter) = match resolved(node, filter).await {
+        Ok(_) if limit == 0 => (refused(2, &"give a limit of at least 1 entry"), None),
         Ok(filter) => (Reply::Ok(json!({})), Some(filter)),
         Err(reply) => (reply, None),
     };
@@ -83,8 +86,15 @@ pub(super) async fn follow(
         },
         // Nothing more is expected of the client.
         _ = read.read_u8() => {}
+        () = stopped(node) => {}
     }
     let _ = write.shutdown().await;
+}
+
+/// Waits until the node has been stopping for [`LAST_SENT`].
+async fn stopped(node: &Node) {
+    node.stopping().await;
+    sleep(LAST_SENT).await;
 }
 
 async fn send_entries(
@@ -98,7 +108,8 @@ async fn send_entries(
     let newest = node.with_store(move |store| store.newest_entries(&first, limit)).await;
     let mut newest = newest.map_err(io::Error::other)?;
     newest.reverse();
-    send_rows(node, &newest, &mut filter, write).await?;
+    filter.after = newest.last().map_or(0, |last| last.id);
+    send_rows(node, &newest, write).await?;
     loop {
         let is_last = tokio::select! {
             _ = changes.changed() => false,
@@ -133,23 +144,23 @@ async fn send_new(
     loop {
         let next = filter.clone();
         let found = node.with_store(move |store| store.next_entries(&next, BATCH)).await;
-        let found = found.map_err(io::Error::other)?;
-        if found.is_empty() {
+        let (found, after) = found.map_err(io::Error::other)?;
+        filter.after = after;
+        send_rows(node, &found, write).await?;
+        if found.len() < BATCH as usize {
             return Ok(());
         }
-        send_rows(node, &found, filter, write).await?;
     }
 }
 
-/// Sends entries, and has `filter` begin after the last of them.
 async fn send_rows(
     node: &Arc<Node>,
     entries: &[AuditEntry],
-    filter: &mut AuditFilter,
     write: &mut OwnedWriteHalf,
 ) -> io::Result<()> {
-    let Some(last) = entries.last() else { return Ok(()) };
-    filter.after = last.id;
+    if entries.is_empty() {
+        return Ok(());
+    }
     let names = names(node).await.unwrap_or_default();
     let mut bytes = Vec::new();
     for entry in entries {

@@ -112,7 +112,9 @@ impl Store {
         self.database.read(|connection| list(connection, filter, "DESC", limit))
     }
 
-    /// The first `limit` entries that match `filter`, in the order of their ids.
+    /// The first `limit` entries that match `filter`, in the order of their ids, and the id after
+    /// which the next call has to begin. If there are fewer, that is the newest id of all entries:
+    /// those that do not match are not read again.
     ///
     /// # Errors
     /// [`StoreError`] if they could not be read.
@@ -120,9 +122,23 @@ impl Store {
         &self,
         filter: &AuditFilter,
         limit: u32,
-    ) -> Result<Vec<AuditEntry>, StoreError> {
-        self.database.read(|connection| list(connection, filter, "ASC", limit))
+    ) -> Result<(Vec<AuditEntry>, i64), StoreError> {
+        self.database.read(|connection| {
+            let entries = list(connection, filter, "ASC", limit)?;
+            let after = match entries.last() {
+                Some(last) if entries.len() >= limit as usize => last.id,
+                _ => newest_id(connection)?.max(filter.after),
+            };
+            Ok((entries, after))
+        })
     }
+}
+
+/// The highest id of an entry; 0 if there is none.
+fn newest_id(connection: &Connection) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("SELECT ifnull(max(id), 0) FROM audit")?
+        .query_row([], |row| row.get(0))
 }
 
 fn list(

@@ -130,8 +130,15 @@ fn the_log_has_the_same_conditions() {
     assert_eq!(ids(&AuditFilter { since: at(4), ..all() }, 9), [5, 4]);
     assert!(ids(&AuditFilter { since: at(101), ..all() }, 9).is_empty());
     assert!(ids(&AuditFilter { by: Some(identity(10)), ..clock }, 9) == [2]);
-    let next = store.next_entries(&AuditFilter { after: 2, ..all() }, 2).unwrap();
-    assert_eq!(next.iter().map(|entry| entry.id).collect::<Vec<_>>(), [3, 4]);
+    let next = |filter: &AuditFilter| {
+        let (entries, after) = store.next_entries(filter, 2).unwrap();
+        (entries.iter().map(|entry| entry.id).collect::<Vec<_>>(), after)
+    };
+    assert_eq!(next(&AuditFilter { after: 2, ..all() }), (vec![3, 4], 4));
+    // Entries that do not match are not read again.
+    let clock = AuditFilter { service: Some("clock".into()), ..all() };
+    assert_eq!(next(&clock), (vec![2], 5));
+    assert_eq!(next(&AuditFilter { after: 9, ..clock }), (vec![], 9));
 }
 
 #[test]
