@@ -135,16 +135,23 @@ impl Policy {
 mod tests {
     use std::path::Path;
 
-    use levada_config::Config;
+    use levada_config::{Config, MAX_GROUP_MEMBERS, Member};
     use levada_home::known::Known;
 
     use super::*;
     use crate::overrides::Overrides;
+    use crate::store::{GroupRight, LocalGroup};
+
+    fn inputs(text: &str) -> Inputs {
+        let folder = tempfile::tempdir().unwrap();
+        let known = Known::open(&folder.path().join("known.db")).unwrap();
+        let config = Config::parse(Path::new("config.toml"), text).unwrap();
+        let configured = Configured::new(&config, &Overrides::default(), &known).unwrap();
+        Inputs::unchecked(configured, Some(Vec::new()))
+    }
 
     #[test]
     fn every_identity_of_the_lists_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let known = Known::open(&folder.path().join("known.db")).unwrap();
         let identities = [1, 2, 3, 4, 5].map(|byte| Identity::from_bytes([byte; 32]));
         let [allowed, blocked, signer, reader, member] = &identities;
         let text = format!(
@@ -152,12 +159,30 @@ mod tests {
              [groups]\nfrom = '{signer}'\nreaders = ['{reader}']\n\
              [[group]]\nname = 'unused'\nmembers = ['{member}']\n"
         );
-        let config = Config::parse(Path::new("config.toml"), &text).unwrap();
-        let configured = Configured::new(&config, &Overrides::default(), &known).unwrap();
-        let policy = Policy::new(Inputs::unchecked(configured, Some(Vec::new()))).unwrap();
+        let policy = Policy::new(inputs(&text)).unwrap();
         for identity in &identities {
             assert!(policy.names(identity), "{identity}");
         }
         assert!(!policy.names(&Identity::from_bytes([6; 32])));
+    }
+
+    #[test]
+    fn the_rights_of_groups_in_the_store_have_a_limit_together() {
+        let member = |number: usize| {
+            let mut bytes = [0; 32];
+            bytes[..8].copy_from_slice(&number.to_be_bytes());
+            Member::Identity(Identity::from_bytes(bytes))
+        };
+        let members = (0..MAX_GROUP_MEMBERS).map(member).collect();
+        let right = |number: usize| {
+            let service = Some(format!("service-{number}"));
+            GroupRight { group: "all".into(), service, expires: UnixTime::NEVER }
+        };
+        let mut inputs = inputs("");
+        inputs.groups = vec![LocalGroup { name: "all".into(), members }];
+        inputs.rights = (0..5).map(right).collect();
+        assert_eq!(Lists::new(&inputs).unwrap().rights.len(), 100_000);
+        inputs.rights.push(right(5));
+        assert!(matches!(Lists::new(&inputs), Err(PolicyError::TooManyRights)));
     }
 }

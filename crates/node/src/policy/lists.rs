@@ -21,6 +21,8 @@ pub(crate) enum PolicyError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Group(#[from] GroupError),
+    #[error("the lists have more than {} rights, of which each member has its own", MAX_RIGHTS)]
+    TooManyRights,
 }
 
 /// The origin of a right.
@@ -116,7 +118,7 @@ impl Lists {
         for right in &inputs.rights {
             let services = right.service.iter().cloned().collect::<BTreeSet<_>>();
             let services = right.service.is_some().then(|| Arc::new(services));
-            lists.allow_group(&right.group, &(services, Origin::Owner, right.expires));
+            lists.allow_group(&right.group, &(services, Origin::Owner, right.expires))?;
         }
         lists.block = lists.all(&configured.block)?;
         lists.readers = lists.all(&configured.readers)?;
@@ -156,26 +158,30 @@ impl Lists {
             Listed::Group(subject) => {
                 let name = subject.group().unwrap_or_default();
                 self.check_exists(whom)?;
-                self.allow_group(name, template);
-                if self.rights.len() > MAX_RIGHTS {
-                    let text = format!("the lists have more than {MAX_RIGHTS} rights");
-                    return Err(subject.wrong(text).into());
-                }
+                let allowed = self.allow_group(name, template);
+                allowed.map_err(|error| subject.wrong(error.to_string()))?;
             }
         }
         Ok(())
     }
 
+    /// Adds a right for each member of a group, unless they would be too many: that is known before
+    /// the first is added.
     fn allow_group(
         &mut self,
         name: &str,
         template: &(Option<Arc<BTreeSet<String>>>, Origin, UnixTime),
-    ) {
-        let Some(members) = self.groups.members(name).cloned() else { return };
+    ) -> Result<(), PolicyError> {
+        let Some(members) = self.groups.members(name) else { return Ok(()) };
+        if self.rights.len() + members.len() > MAX_RIGHTS {
+            return Err(PolicyError::TooManyRights);
+        }
+        let members = members.clone();
         let group: Arc<str> = name.into();
         for (identity, until) in members {
             self.add(identity, Some(group.clone()), until, template);
         }
+        Ok(())
     }
 
     fn add(
