@@ -42,7 +42,11 @@ impl Attempt {
             Err(WriteError::Changed) => {}
             Err(WriteError::Failed(error)) if !self.is_uncertain => return Err(error),
             Err(WriteError::Failed(_) | WriteError::Retry) => sleep(RETRY_DELAY).await,
-            Err(WriteError::Uncertain) => self.is_uncertain = true,
+            Err(WriteError::Uncertain) => {
+                self.is_uncertain = true;
+                // A lost connection is reported at once, and each retry would be, too.
+                sleep(RETRY_DELAY).await;
+            }
         }
         match () {
             () if Instant::now() < self.until => Ok(None),
@@ -210,5 +214,22 @@ impl Cluster {
         }
         // A record that was refused for another one may be ahead of what the leader shows.
         sleep(CATCH_UP_DELAY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_without_an_answer_is_retried_at_intervals() {
+        let mut attempt = Attempt::begin(10 * RETRY_DELAY);
+        let mut last = Ok(None);
+        let mut tries = 0;
+        while matches!(last, Ok(None)) && tries < 100 {
+            last = attempt.next(async { Err(WriteError::Uncertain) }).await;
+            tries += 1;
+        }
+        assert!(matches!(last, Err(StoreError::Uncertain)) && tries <= 10, "{tries}");
     }
 }
