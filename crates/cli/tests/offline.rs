@@ -87,7 +87,7 @@ fn an_identity_is_made_once() {
     let identity = home.good(&["id"]);
     let object: Value = serde_json::from_str(&home.good(&["id", "--json"])).unwrap();
     assert_eq!(object["identity"], identity);
-    assert_eq!(object["schema"], 1);
+    assert_eq!(object["schema"], 2);
     let key = fs::metadata(home.path().join("identity.key")).unwrap();
     assert_eq!(key.permissions().mode() & 0o777, 0o600);
 }
@@ -140,7 +140,7 @@ fn grant_narrows_a_capability() {
     let granted = holder.good(&["grant", &text, "--to", &to, "--rights", "x", "--uses", "1"]);
     let shown: Value =
         serde_json::from_str(&holder.good(&["inspect", &granted, "--json"])).unwrap();
-    assert_eq!(shown["schema"], 1);
+    assert_eq!(shown["schema"], 2);
     assert_eq!(shown["holder"], to);
     assert_eq!(shown["rights"], serde_json::json!(["execute"]));
     assert_eq!(shown["uses"], 1);
@@ -221,7 +221,7 @@ fn doctor_finds_a_new_home_healthy() {
     let home = Home::new();
     home.good(&["id"]);
     let report: Value = serde_json::from_str(&home.good(&["doctor", "--json"])).unwrap();
-    assert_eq!(report["schema"], 1);
+    assert_eq!(report["schema"], 2);
     assert_eq!(report["healthy"], true, "{report}");
     home.good(&["doctor", "--accept-clock"]);
 }
