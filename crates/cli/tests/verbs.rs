@@ -344,7 +344,8 @@ fn printed_commands_can_be_pasted() {
     let joined = Home::new().args(["join", &invitation]);
     node.kill().unwrap();
     node.wait().unwrap();
-    assert!(joined.stderr.contains("Try it:  levada run pasted/time"), "{}", joined.stderr);
+    let hint = "Try it:  levada forward pasted/clock --listen 8080 -- 127.0.0.1:9";
+    assert!(joined.stderr.contains(hint), "{}", joined.stderr);
     joined.ok();
 }
 
