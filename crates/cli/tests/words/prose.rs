@@ -71,7 +71,7 @@ const RECORD: &[Record] = &[
     record("core", 6, 57),
     record("database", 27, 79),
     record("discovery", 8, 113),
-    record("home", 45, 99),
+    record("home", 43, 95),
     record("monitor", 102, 178),
     record("node", 29, 71),
     record("preload", 95, 145),
