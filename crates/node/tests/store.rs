@@ -2,9 +2,9 @@
 
 mod access;
 mod file;
+mod groups;
 mod lists;
 mod retention;
-mod groups;
 mod rights;
 mod sessions;
 mod starts;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Subject};
+use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Rules, Subject};
 use levada_core::Identity;
 use levada_home::known::Known;
 
@@ -31,8 +31,11 @@ pub(super) enum Listed {
 #[derive(Clone)]
 pub(crate) struct Configured {
     pub(super) allow: Vec<Allowed>,
-    pub(super) block: Vec<Listed>,
+    /// The blocks with their places.
+    pub(super) block: Vec<(Listed, Arc<str>)>,
     pub(super) readers: Vec<Listed>,
+    /// The rules, whose groups have no members here.
+    pub(super) rules: Rules,
     /// The groups with their places.
     pub(crate) groups: Vec<(GroupDefinition, GroupSource)>,
     /// The identity that signs the groups that the node takes over.
@@ -66,16 +69,18 @@ impl Configured {
             });
         }
         let shared = &config.shared_groups;
-        let all = |subjects: &[Subject]| {
-            subjects.iter().map(|subject| listed(subject, known)).collect::<Result<Vec<_>, _>>()
+        let block = |subject: &Subject| {
+            Ok::<_, ConfigError>((listed(subject, known)?, subject.place().into()))
         };
+        let readers = shared.readers.iter().map(|subject| listed(subject, known));
         let group = |source: &GroupSource| {
             Ok::<_, ConfigError>((source.definition(known)?, source.clone()))
         };
         Ok(Self {
             allow,
-            block: all(&config.block)?,
-            readers: all(&shared.readers)?,
+            block: config.block.iter().map(block).collect::<Result<_, _>>()?,
+            readers: readers.collect::<Result<_, _>>()?,
+            rules: Rules::resolve(&config.rules, known)?,
             groups: config.groups.iter().map(group).collect::<Result<_, _>>()?,
             from: shared.from.as_ref().map(|from| from.identity(known)).transpose()?,
             set: shared.set.clone().unwrap_or_else(|| DEFAULT_SET.to_owned()),
@@ -84,14 +89,19 @@ impl Configured {
 
     /// The first place where the configuration refers to a group.
     pub(crate) fn place_of_use(&self, group: &str) -> Option<String> {
-        let lists = self.allow.iter().map(|entry| &entry.whom).chain(&self.block);
-        let lists = lists.chain(&self.readers).filter_map(|listed| match listed {
+        self.uses().find(|subject| subject.group() == Some(group)).map(Subject::place)
+    }
+
+    /// The groups to which the configuration refers, each with its place.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = &Subject> {
+        let lists = self.allow.iter().map(|entry| &entry.whom);
+        let lists = lists.chain(self.block.iter().map(|(listed, _)| listed)).chain(&self.readers);
+        let lists = lists.filter_map(|listed| match listed {
             Listed::Group(subject) => Some(subject),
             Listed::Identity(_) => None,
         });
         let members = self.groups.iter().flat_map(|(_, source)| &source.members);
-        let mut all = lists.chain(members);
-        all.find(|subject| subject.group() == Some(group)).map(Subject::place)
+        lists.chain(members).chain(self.rules.groups())
     }
 }
 
