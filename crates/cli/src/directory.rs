@@ -61,8 +61,5 @@ fn directory() -> &'static Directory {
 fn read() -> Option<Directory> {
     let (known, _) = Known::examine(&Home::find().ok()?.known_db()).ok()?;
     let keys = known.identities().ok()?.iter().map(ToString::to_string).collect();
-    let mut pins = known.names().ok()?;
-    pins.sort_by_key(|pin| std::cmp::Reverse(pin.added));
-    let names = pins.into_iter().map(|pin| (pin.identity, pin.name)).collect();
-    Some(Directory { names, keys })
+    Some(Directory { names: known.name_of_each().ok()?, keys })
 }

@@ -1,6 +1,5 @@
 //! The names of pinned keys, for log lines: a name stands before its key.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,9 +19,8 @@ impl PinnedNames {
 
     /// Reads the names again. To be called in the blocking pool. Names that cannot be read stay.
     pub(crate) fn read(&self, known: &Known) {
-        let Ok(mut pins) = known.names() else { return };
-        pins.sort_by_key(|pin| Reverse(pin.added));
-        let names = pins.into_iter().map(|pin| (pin.identity, pin.name.into())).collect();
+        let Ok(names) = known.name_of_each() else { return };
+        let names = names.into_iter().map(|(identity, name)| (identity, name.into())).collect();
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = names;
     }
 }

@@ -1,5 +1,8 @@
 //! Pins: each binds a nickname to one key.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
 use levada_core::{Identity, UnixTime};
 use levada_database::{DatabaseError as StoreError, Fault};
 use rusqlite::types::Type;
@@ -123,6 +126,16 @@ impl Known {
         self.database.read(|connection| {
             connection.prepare("SELECT * FROM pin ORDER BY name")?.query_map([], pin)?.collect()
         })
+    }
+
+    /// The nickname of each pinned identity; the oldest if it has several.
+    ///
+    /// # Errors
+    /// [`StoreError`] if they could not be read.
+    pub fn name_of_each(&self) -> Result<HashMap<Identity, String>, StoreError> {
+        let mut pins = self.names()?;
+        pins.sort_by_key(|pin| Reverse(pin.added));
+        Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
     }
 
     /// Replaces the addresses of a pin. Returns `false` if there is no such pin.

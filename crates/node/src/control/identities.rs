@@ -1,7 +1,6 @@
 //! Names of identities, and identities by their names or the beginning of their text, as the tables
 //! of the command line print it.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -16,10 +15,8 @@ use crate::node::Node;
 
 /// The pinned name of each identity; the oldest if it has several.
 pub(super) async fn names(node: &Arc<Node>) -> Result<HashMap<Identity, String>, Reply> {
-    let pins = node.client.with_known(Known::names).await;
-    let mut pins = pins.map_err(|error| refused(120, &error))?;
-    pins.sort_by_key(|pin| Reverse(pin.added));
-    Ok(pins.into_iter().map(|pin| (pin.identity, pin.name)).collect())
+    let names = node.client.with_known(Known::name_of_each).await;
+    names.map_err(|error| refused(120, &error))
 }
 
 /// The identities in the databases of this home that begin with `beginning`.

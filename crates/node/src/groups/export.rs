@@ -1,10 +1,10 @@
 //! Signs sets of groups for other nodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use levada_core::{GroupSet, Identity, NamedMembers, UnixTime, check_name};
+use levada_core::{GroupSet, NamedMembers, UnixTime, check_name};
 
 use super::change::GroupsError;
 use super::take::CLOCK_TOLERANCE;
@@ -82,7 +82,8 @@ impl Node {
     /// whose time has passed stay, because blocks of a set do not end with it. A group that was
     /// removed is left out.
     fn members(&self, groups: &[String]) -> (BTreeMap<String, NamedMembers>, UnixTime) {
-        let names = self.names();
+        // They are comments in a set.
+        let names = self.client.known().name_of_each().unwrap_or_default();
         let lists = self.rights.policy.lists();
         let mut all = BTreeMap::new();
         let mut expires = UnixTime::NEVER;
@@ -95,12 +96,6 @@ impl Node {
             all.insert(group.clone(), named.collect::<NamedMembers>());
         }
         (all, expires)
-    }
-
-    /// The pinned names, which are comments in a set.
-    fn names(&self) -> HashMap<Identity, String> {
-        let pins = self.client.known().names().unwrap_or_default();
-        pins.into_iter().map(|pin| (pin.identity, pin.name)).collect()
     }
 }
 
