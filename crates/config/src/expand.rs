@@ -1,10 +1,13 @@
 //! Expands groups to sets of identities.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use levada_core::{Identity, UnixTime};
 use thiserror::Error;
 
+/// The beginning of a group where an identity may stand, too.
+pub const GROUP_PREFIX: &str = "group:";
 /// The maximum number of groups within each other.
 pub const MAX_GROUP_DEPTH: usize = 8;
 /// The maximum number of groups.
@@ -19,6 +22,16 @@ pub enum Member {
     Identity(Identity),
     /// All members of the group with this name.
     Group(String),
+}
+
+/// As the configuration and the command line write it.
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Identity(identity) => identity.fmt(f),
+            Self::Group(name) => write!(f, "{GROUP_PREFIX}{name}"),
+        }
+    }
 }
 
 /// A group with the members that it names.
@@ -176,7 +189,8 @@ fn too_deep(path: &[&str]) -> GroupError {
 }
 
 fn error(path: &[&str], problem: &str) -> GroupError {
-    let shown = path.iter().map(|name| format!("group:{name}")).collect::<Vec<_>>().join(" → ");
+    let shown =
+        path.iter().map(|name| format!("{GROUP_PREFIX}{name}")).collect::<Vec<_>>().join(" → ");
     let text = if shown.is_empty() { problem.to_owned() } else { format!("{shown}: {problem}") };
     GroupError { path: path.iter().map(|&name| name.to_owned()).collect(), text }
 }
@@ -220,6 +234,7 @@ mod tests {
         assert_eq!(members("family"), [id(1), id(2)]);
         assert_eq!(members("none"), []);
         assert_eq!(groups.members("other"), None);
+        assert_eq!(all("others").to_string(), "group:others");
         assert!(groups.contain(&id(2)) && !groups.contain(&id(3)));
     }
 

@@ -5,16 +5,13 @@ use std::path::PathBuf;
 use levada_core::{Identity, NAME_RULE, check_name};
 
 use super::reader::Value;
-use super::{ConfigError, Groups};
+use super::{ConfigError, GROUP_PREFIX, Groups};
 use levada_home::known::Known;
 
 pub(super) const ALLOWED: &str =
     "an identity, which begins with `lv` (`levada id` prints it), or a name of `levada peers ls`";
 pub(super) const ALLOWED_SUBJECT: &str = "an identity, which begins with `lv` (`levada id` prints \
      it), a name of `levada peers ls`, or a group such as \"group:family\"";
-
-/// The beginning of a group where an identity may stand, too.
-pub const GROUP_PREFIX: &str = "group:";
 
 /// A position in the configuration, for errors that are found later.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,12 +34,12 @@ pub use catalogue::Catalogue;
 pub use engine::Engine;
 pub use error::ConfigError;
 pub use expand::{
-    GroupDefinition, GroupError, Groups, MAX_GROUP_DEPTH, MAX_GROUP_MEMBERS, MAX_GROUPS, Member,
-    Members,
+    GROUP_PREFIX, GroupDefinition, GroupError, Groups, MAX_GROUP_DEPTH, MAX_GROUP_MEMBERS,
+    MAX_GROUPS, Member, Members,
 };
 pub use forward::ForwardSource;
 pub use group::{GroupSource, SharedGroups};
-pub use identify::{GROUP_PREFIX, GroupRef, IdentityRef, Subject};
+pub use identify::{GroupRef, IdentityRef, Subject};
 pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::MAX_FILE;

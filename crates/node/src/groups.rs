@@ -5,5 +5,5 @@ mod export;
 mod follow;
 mod take;
 
-pub(crate) use change::{GroupsError, shown};
+pub(crate) use change::GroupsError;
 pub(crate) use follow::follow;

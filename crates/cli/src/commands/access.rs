@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use levada_client::control::{self, Request};
+use levada_config::GROUP_PREFIX;
 use levada_core::{MIN_ABBREVIATION, UnixTime, parse_duration};
 use levada_home::Home;
 use serde_json::Value;
@@ -162,7 +163,7 @@ pub fn rows(answer: &Value, key: &str, row: impl Fn(&Value) -> Vec<Cell>) -> Vec
 fn right(right: &Value) -> Vec<Cell> {
     let from = match (text(&right["from"]).as_str(), right["detail"].as_str()) {
         ("configuration", Some(place)) => plain(place),
-        (group, Some(place)) if group.starts_with("group:") => {
+        (group, Some(place)) if group.starts_with(GROUP_PREFIX) => {
             format!("{} ({})", plain(group), plain(place))
         }
         ("middlebox", Some(allow)) => format!("middlebox ({})", plain(allow)),

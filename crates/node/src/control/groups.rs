@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::identities::{names, resolve};
 use super::remaining::remaining;
 use super::reply::{check_service, refused};
-use crate::groups::{GroupsError, shown};
+use crate::groups::GroupsError;
 use crate::node::Node;
 use crate::policy::Lists;
 use crate::store::{GroupRight, Store};
@@ -101,7 +101,7 @@ fn described(member: &Member, names: &HashMap<Identity, String>) -> Value {
         Member::Identity(identity) => {
             json!({ "identity": identity.to_string(), "name": names.get(identity) })
         }
-        Member::Group(_) => json!({ "group": shown(member) }),
+        Member::Group(_) => json!({ "group": member.to_string() }),
     }
 }
 

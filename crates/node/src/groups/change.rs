@@ -81,7 +81,7 @@ impl Node {
             let group = stored(inputs, name)?;
             for member in members {
                 if !group.members.contains(member) {
-                    let text = format!("{} is no member of `{name}`", shown(member));
+                    let text = format!("{member} is no member of `{name}`");
                     return Err(GroupsError::Absent(text));
                 }
             }
@@ -104,12 +104,11 @@ impl Node {
         let remove = |inputs: &mut Inputs| {
             stored(inputs, name)?;
             let place = inputs.configured.place_of_use(name);
-            let is_within =
-                |group: &&LocalGroup| group.members.contains(&Member::Group(name.to_owned()));
-            let outer = inputs.groups.iter().find(is_within);
-            if let Some(user) = place.or_else(|| outer.map(|group| format!("group:{}", group.name)))
-            {
-                let text = format!("{user} refers to group:{name}: remove it there first");
+            let removed = Member::Group(name.to_owned());
+            let outer = inputs.groups.iter().find(|group| group.members.contains(&removed));
+            let outer = outer.map(|group| Member::Group(group.name.clone()).to_string());
+            if let Some(user) = place.or(outer) {
+                let text = format!("{user} refers to {removed}: remove it there first");
                 return Err(GroupsError::Request(text));
             }
             inputs.groups.retain(|group| group.name != name);
@@ -174,14 +173,6 @@ impl Node {
         let (removed, changed) = self.rights.policy.change(remove, commit)?;
         self.enforce(store, &changed);
         Ok(removed)
-    }
-}
-
-/// A member as the command line writes it.
-pub(crate) fn shown(member: &Member) -> String {
-    match member {
-        Member::Identity(identity) => identity.to_string(),
-        Member::Group(group) => format!("group:{group}"),
     }
 }
 

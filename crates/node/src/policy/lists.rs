@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use levada_config::{ConfigError, GroupDefinition, GroupError, Groups, Member};
+use levada_config::{ConfigError, GROUP_PREFIX, GroupDefinition, GroupError, Groups, Member};
 use levada_core::{Identity, UnixTime};
 use thiserror::Error;
 
@@ -68,7 +68,7 @@ impl ListedRight {
     /// The origin for lists: `configuration`, `command line`, or the group.
     pub(crate) fn source(&self) -> String {
         match (&self.group, &self.origin) {
-            (Some(group), _) => format!("group:{group}"),
+            (Some(group), _) => format!("{GROUP_PREFIX}{group}"),
             (None, Origin::CommandLine) => "command line".to_owned(),
             (None, Origin::Configuration(_)) => "configuration".to_owned(),
             (None, Origin::Owner) => "owner".to_owned(),

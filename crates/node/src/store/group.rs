@@ -1,7 +1,7 @@
 //! Groups of the owner, and rights of groups. [`crate::policy`] has a copy of them in memory, which
 //! it changes together with these tables.
 
-use levada_config::Member;
+use levada_config::{GROUP_PREFIX, Member};
 use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, Row};
 
@@ -83,7 +83,7 @@ impl Store {
             for member in members {
                 let (identity, subgroup) = columns(member);
                 if insert.execute((name, identity, subgroup, row::from_time(now)))? == 1 {
-                    record(tx, &format!("{name}: added {}", text(member)), now)?;
+                    record(tx, &format!("{name}: added {member}"), now)?;
                 }
             }
             Ok(())
@@ -107,7 +107,7 @@ impl Store {
             for member in members {
                 let (identity, subgroup) = columns(member);
                 if delete.execute((name, identity, subgroup))? > 0 {
-                    record(tx, &format!("{name}: removed {}", text(member)), now)?;
+                    record(tx, &format!("{name}: removed {member}"), now)?;
                 }
             }
             Ok(())
@@ -210,14 +210,6 @@ fn columns(member: &Member) -> (Option<&[u8; 32]>, Option<&str>) {
     }
 }
 
-/// A member in the audit log.
-fn text(member: &Member) -> String {
-    match member {
-        Member::Identity(identity) => identity.to_string(),
-        Member::Group(group) => format!("group:{group}"),
-    }
-}
-
 fn record(connection: &Connection, text: &str, now: UnixTime) -> rusqlite::Result<()> {
     let entry = NewAuditEntry { text, ..NewAuditEntry::new(OPERATION, "done") };
     audit::add(connection, &entry, now)
@@ -230,7 +222,7 @@ fn record_right(
     service: Option<&str>,
     now: UnixTime,
 ) -> rusqlite::Result<()> {
-    let text = format!("group:{group}");
+    let text = format!("{GROUP_PREFIX}{group}");
     let entry = NewAuditEntry { service, text: &text, ..NewAuditEntry::new(operation, "done") };
     audit::add(connection, &entry, now)
 }
