@@ -157,9 +157,24 @@ impl Node {
             *inputs = Inputs::load(configured, store, self.client.known())?;
             Ok::<_, ReloadError>(())
         };
-        let ((), changed) = self.rights.policy.change(load, |()| Ok(()))?;
+        self.change_lists(store, load, |()| Ok(()))?;
+        Ok(self.rights.policy.lists().block.len())
+    }
+
+    /// Changes the inputs of the lists as [`Policy::change`](crate::policy::Policy::change), and
+    /// puts the new lists into effect. To be called in the blocking pool.
+    ///
+    /// # Errors
+    /// As that call; nothing has changed.
+    pub(crate) fn change_lists<T, E: From<PolicyError>>(
+        &self,
+        store: &Store,
+        change: impl FnOnce(&mut Inputs) -> Result<T, E>,
+        commit: impl FnOnce(&T) -> Result<(), E>,
+    ) -> Result<T, E> {
+        let (done, changed) = self.rights.policy.change(change, commit)?;
         self.enforce(store, &changed);
-        Ok(changed.after.block.len())
+        Ok(done)
     }
 
     /// Puts a change of the lists into effect at open connections: invalidates TLS tickets,

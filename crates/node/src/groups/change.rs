@@ -61,9 +61,7 @@ impl Node {
             Ok::<_, GroupsError>(())
         };
         let commit = |(): &()| Ok::<_, GroupsError>(store.add_members(name, members, now)?);
-        let ((), changed) = self.rights.policy.change(add, commit)?;
-        self.enforce(store, &changed);
-        Ok(())
+        self.change_lists(store, add, commit)
     }
 
     /// Removes members from a group of the store.
@@ -89,9 +87,7 @@ impl Node {
             Ok::<_, GroupsError>(())
         };
         let commit = |(): &()| Ok::<_, GroupsError>(store.remove_members(name, members, now)?);
-        let ((), changed) = self.rights.policy.change(remove, commit)?;
-        self.enforce(store, &changed);
-        Ok(())
+        self.change_lists(store, remove, commit)
     }
 
     /// Removes a group of the store with its members and rights.
@@ -116,9 +112,7 @@ impl Node {
             Ok::<_, GroupsError>(())
         };
         let commit = |(): &()| Ok::<_, GroupsError>(store.remove_group(name, now)?);
-        let ((), changed) = self.rights.policy.change(remove, commit)?;
-        self.enforce(store, &changed);
-        Ok(())
+        self.change_lists(store, remove, commit)
     }
 
     /// Gives the members of a group rights, each of which replaces an earlier one to the same
@@ -143,8 +137,7 @@ impl Node {
                 Ok::<_, GroupsError>(())
             };
             let commit = |(): &()| Ok::<_, GroupsError>(store.add_group_right(right, now)?);
-            let ((), changed) = self.rights.policy.change(add, commit)?;
-            self.enforce(store, &changed);
+            self.change_lists(store, add, commit)?;
         }
         Ok(())
     }
@@ -170,9 +163,7 @@ impl Node {
         };
         let commit =
             |_: &usize| Ok::<_, GroupsError>(store.remove_group_right(group, service, now)?);
-        let (removed, changed) = self.rights.policy.change(remove, commit)?;
-        self.enforce(store, &changed);
-        Ok(removed)
+        self.change_lists(store, remove, commit)
     }
 }
 

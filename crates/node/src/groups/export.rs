@@ -46,9 +46,10 @@ impl Node {
         let _signing = self.rights.groups.signing.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(last) = store.group_export(set)? else { return Ok(None) };
         let now = self.now();
-        let (signed, _) = GroupSet::verify(&last.text)?;
+        let (signed, signer) = GroupSet::verify(&last.text)?;
         let (members, until) = self.members(&last.groups);
-        let has_changed = !is_same(&signed.groups, &members) || signed_by_other(&last, self);
+        // The key may have been rotated since.
+        let has_changed = !is_same(&signed.groups, &members) || signer != self.identity();
         if is_current(&last, &signed, until, now) && !has_changed {
             return Ok(Some(last));
         }
@@ -115,9 +116,4 @@ fn is_same(one: &BTreeMap<String, NamedMembers>, other: &BTreeMap<String, NamedM
         && one.iter().zip(other).all(|((name, members), (other_name, others))| {
             name == other_name && members.keys().eq(others.keys())
         })
-}
-
-/// Returns true if the last set was signed by a key that was rotated since.
-fn signed_by_other(last: &GroupExport, node: &Node) -> bool {
-    GroupSet::verify(&last.text).map_or(true, |(_, signer)| signer != node.identity())
 }
