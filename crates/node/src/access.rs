@@ -129,7 +129,7 @@ impl Node {
             let configured = Configured::new(&config, &overrides, node.client.known());
             let configured = configured.map_err(UpError::of)?;
             let blocked = node.replace_inputs(store, |_| configured).map_err(UpError::of)?;
-            if let Err(error) = store.set_retention(&(&config.retention).into()) {
+            if let Err(error) = store.set_retention(&config.retention) {
                 tracing::error!(%error, "could not change the retention; it stays as it was");
             }
             Ok::<_, UpError>(blocked)

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{interval, sleep};
 
 use crate::node::Node;
-use crate::store::{Pruned, Retention, StoreError};
+use crate::store::{Pruned, StoreError};
 
 /// The interval of removals; the first follows the start.
 const INTERVAL: Duration = Duration::from_secs(3600);
@@ -17,12 +17,6 @@ const BATCH: u32 = 200;
 const PAGES: u32 = 256;
 /// The pause between two batches, in which others use the store.
 const PAUSE: Duration = Duration::from_millis(20);
-
-impl From<&levada_config::Retention> for Retention {
-    fn from(configured: &levada_config::Retention) -> Self {
-        Self { sessions: configured.sessions, audit: configured.audit }
-    }
-}
 
 /// Removes at the start, then each hour, and when the retention has changed. Does not return.
 pub(crate) async fn serve(node: Arc<Node>) {

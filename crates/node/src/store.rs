@@ -49,7 +49,7 @@ pub use policy::PeerStatus;
 pub use remaining::Remaining;
 pub use removal::Removed;
 pub use request::RequestError;
-pub use retention::{Pruned, Retention};
+pub use retention::Pruned;
 pub use rights::DenialReason;
 pub use session::{NewSession, Permission, SessionRecord, SessionState, SessionSummary};
 pub use session_list::SessionFilter;

@@ -49,9 +49,8 @@ impl RequestContext {
 
     fn describe(&self, offered: &Offered) -> wire::Service {
         let mut description = services::describe(&offered.description);
-        let parameters = description.parameters.iter_mut();
-        let args = parameters.filter(|parameter| parameter.key == Params::ARGS).last();
-        if let Some(args) = args
+        let mut parameters = description.parameters.iter_mut();
+        if let Some(args) = parameters.find(|parameter| parameter.key == Params::ARGS)
             && self.node.may_request(&self.peer, &description.name)
         {
             args.values = offered.service.named_values();

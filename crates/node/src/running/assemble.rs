@@ -99,7 +99,7 @@ pub(super) fn assemble(
     }
     let sockets = Sockets::bind(config, overrides, previous, &mut notes)?;
     store.now_at_least(clock.now()).map_err(UpError::of)?;
-    store.set_retention(&(&config.retention).into()).map_err(UpError::of)?;
+    store.set_retention(&config.retention).map_err(UpError::of)?;
     let middlebox = sockets.start_middlebox(&key, config, names, &mut notes)?;
     let network = sockets.network(config, overrides, &key, &services, middlebox)?;
     let sharing = sharing(home, config);

@@ -97,9 +97,7 @@ impl Store {
                 .collect()
         })
     }
-}
 
-impl Store {
     /// The newest `limit` entries that match `filter`, newest first.
     ///
     /// # Errors

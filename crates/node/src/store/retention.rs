@@ -10,6 +10,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use levada_capability::SessionId;
+use levada_config::Retention;
 use levada_core::UnixTime;
 use rusqlite::{Connection, OptionalExtension};
 
@@ -18,15 +19,6 @@ use super::{NewAuditEntry, Store, StoreError, audit, row};
 /// The time for which nothing is removed after a start with a clock that is more than a day ahead
 /// of the stored time: it may be wrong, and what is removed is lost.
 pub(super) const HOLD: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The times for which records are kept; `None` for ever.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Retention {
-    /// Of a session after its expiry.
-    pub sessions: Option<Duration>,
-    /// Of an entry of the audit log.
-    pub audit: Option<Duration>,
-}
 
 /// The numbers of removed records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

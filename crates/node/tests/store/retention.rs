@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use levada_config::Retention;
 use levada_core::UnixTime;
 use levada_node::store::{
-    ExchangeError, NewShare, NewTicket, Pruned, Retention, SessionFilter, StartError, Store,
+    ExchangeError, NewShare, NewTicket, Pruned, SessionFilter, StartError, Store,
 };
 
 use super::{Home, create, start};
@@ -172,7 +173,7 @@ fn without_retention_all_is_kept() {
     create(&store, 1);
     store.store_time(UnixTime(1 << 40)).unwrap();
     assert_eq!(prune(&store), Pruned::default());
-    store.set_retention(&Retention::default()).unwrap();
+    store.set_retention(&Retention { sessions: None, audit: None }).unwrap();
     assert_eq!(prune(&store), Pruned::default());
 }
 
