@@ -3,8 +3,6 @@
 mod exchange;
 mod files;
 
-use std::process::Stdio;
-
 use serde_json::Value;
 
 use crate::support::{Home, Node, eventually};
@@ -165,13 +163,7 @@ fn no_session_starts_after_the_removal_of_a_member_that_starts_them_in_a_loop() 
     home.run("access allow group:family --service exec").ok();
     let exec = format!("{}/exec", node.at());
     let capability = anna.args(["request", &exec, "--uses", "100000", "--", "uname"]).ok();
-    let mut running = anna
-        .command(["run", &exec, "--", "cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut running = anna.spawn(&["run", &exec, "--", "cat"]);
     let starts = |log: &[Value]| {
         let starts = log.iter().filter(|entry| entry["operation"] == "connect");
         starts.filter_map(|entry| entry["id"].as_u64()).collect::<Vec<_>>()
@@ -200,7 +192,7 @@ fn no_session_starts_after_the_removal_of_a_member_that_starts_them_in_a_loop() 
     assert!(later.is_empty(), "{later:?} {removal}");
     let requests = log.iter().filter(|entry| entry["operation"] == "request");
     assert!(requests.into_iter().all(|entry| entry["id"].as_u64().unwrap() < removal));
-    // What runs goes on.
+    // The running session goes on.
     assert_eq!(home.json("status")["running_sessions"], 1);
     home.args(["access", "remove", &identity, "--all"]).ok();
     assert_eq!(running.wait().unwrap().code(), Some(121));
@@ -216,13 +208,7 @@ fn who_joins_a_blocked_group_is_disconnected() {
     home.run("group add added").ok();
     configure(&home, &text.replace("[]", "['group:added']"));
     reload(&node);
-    let mut running = anna
-        .command(["run", &format!("{}/exec", node.at()), "--", "cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut running = anna.spawn(&["run", &format!("{}/exec", node.at()), "--", "cat"]);
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
     home.args(["group", "add", "added", &identity]).ok();
     assert_eq!(running.wait().unwrap().code(), Some(121));

@@ -111,6 +111,13 @@ impl Home {
         self.command(args).output().unwrap().into()
     }
 
+    /// Starts `levada` with an open input; its output is discarded.
+    pub fn spawn(&self, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    }
+
     /// Runs `levada` with `input` on its standard input.
     pub fn with_input(&self, line: &str, input: &[u8]) -> Ran {
         let mut command = self.command(line.split_whitespace());

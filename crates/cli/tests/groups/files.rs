@@ -1,7 +1,6 @@
 //! Signed sets of groups from files: what a node takes, and what it refuses.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 
 use levada_core::{Clock, GroupSet, Identity, SecretKey, SystemClock, SystemRandom, UnixTime};
 
@@ -129,13 +128,7 @@ fn after_the_expiry_nothing_starts_and_what_runs_goes_on() {
     import(&home, &sign(1, now + DAY)).ok();
     let exec = format!("{}/exec", node.at());
     let capability = anna.args(["request", &exec, "--uses", "9", "--", "uname"]).ok();
-    let mut running = anna
-        .command(["run", &exec, "--", "cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut running = anna.spawn(&["run", &exec, "--", "cat"]);
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
 
     // A later version counts, also if it has expired.

@@ -41,8 +41,8 @@ pub fn read(text: &str) -> Vec<Family> {
             assert_eq!(help.take().as_deref(), Some(name), "HELP is before TYPE: {line}");
             let is_new = families.iter().all(|family| family.name != name);
             assert!(is_new, "one block for each metric: {line}");
-            let (name, kind) = (name.to_owned(), kind.to_owned());
-            families.push(Family { name, kind, samples: Vec::new() });
+            let name = name.to_owned();
+            families.push(Family { name, kind: kind.to_owned(), samples: Vec::new() });
         } else {
             assert!(help.is_none(), "TYPE follows HELP: {line}");
             families.last_mut().expect(line).samples.push(sample(line));

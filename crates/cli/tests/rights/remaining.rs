@@ -1,14 +1,6 @@
 //! What an identity can still use after `levada revoke NAME`.
 
-use std::process::{Child, Stdio};
-
 use crate::support::{Home, Ran, eventually};
-
-fn start(home: &Home, words: &[&str]) -> Child {
-    let mut command = home.command(words);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().unwrap()
-}
 
 /// The ids in the table that `revoke` prints for an identity.
 fn ids(ran: &Ran) -> Vec<String> {
@@ -31,14 +23,14 @@ fn revoking_an_identity_names_what_goes_on_and_how_to_end_it() {
     // One that is used up, which the answer leaves out.
     alice.run("run well/clock").ok();
     // Alice's own, one that she has passed on to Bob, and one that Carol has passed on to her.
-    let own = start(&alice, &["run", "well/exec", "--", "cat"]);
+    let own = alice.spawn(&["run", "well/exec", "--", "cat"]);
     let passed = alice.run("request well/exec --uses 2 -- cat").ok();
     let of_bob = alice.args(["grant", &passed, "--to", &bob.identity(), "--rights", "x"]).ok();
-    let by_bob = start(&bob, &["connect", &of_bob]);
+    let by_bob = bob.spawn(&["connect", &of_bob]);
     let of_carol = carol.run("request well/exec --uses 2 -- cat").ok();
     let received =
         carol.args(["grant", &of_carol, "--to", &alice.identity(), "--rights", "x"]).ok();
-    let by_alice = start(&alice, &["connect", &received]);
+    let by_alice = alice.spawn(&["connect", &received]);
     running(3);
     let revoked = home.run("revoke alice");
     assert!(revoked.stderr.contains("can request no further sessions"), "{}", revoked.stderr);
