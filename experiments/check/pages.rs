@@ -19,10 +19,6 @@ pub const PAGES: [&str; 10] = [
     "experiments/swarm/README.md",
 ];
 
-/// Sections whose sentences are not compared yet: page and heading; an empty heading is the page.
-/// Their generated tables and their pictures are compared.
-pub const NOT_YET: [(&str, &str); 0] = [];
-
 /// Headings of sections without figures of rows: settings of an experiment, and figures that the
 /// page says to have no rows.
 pub const WITHOUT_ROWS: [&str; 2] = ["Method", "Not from rows"];

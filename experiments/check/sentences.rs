@@ -2,7 +2,7 @@
 
 use super::index::Index;
 use super::numbers::{Number, Part, parts};
-use super::pages::{NOT_YET, WITHOUT_ROWS};
+use super::pages::WITHOUT_ROWS;
 use super::unit::Unit;
 use super::{blocks, expression};
 
@@ -28,15 +28,15 @@ pub fn errors(index: &Index, page: &str, text: &str) -> Vec<String> {
         let line = text.line;
         found.into_iter().map(move |error| format!("{page}:{line}: {error}")).collect::<Vec<_>>()
     };
-    texts(page, text).iter().flat_map(check).collect()
+    texts(text).iter().flat_map(check).collect()
 }
 
 /// The texts of a page without code, generated blocks and sections without rows.
-fn texts(page: &str, text: &str) -> Vec<Text> {
+fn texts(text: &str) -> Vec<Text> {
     let mut all: Vec<Text> = Vec::new();
     let mut state = State::default();
     for (number, line) in text.lines().enumerate() {
-        if state.skips(page, line) {
+        if state.skips(line) {
             state.is_open = false;
             continue;
         }
@@ -72,7 +72,7 @@ struct State {
 
 impl State {
     /// Returns true if a line has no figures to compare.
-    fn skips(&mut self, page: &str, line: &str) -> bool {
+    fn skips(&mut self, line: &str) -> bool {
         let was_inside = self.is_code || self.is_generated;
         if line.trim_start().starts_with("```") {
             self.is_code = !self.is_code;
@@ -85,13 +85,12 @@ impl State {
         let title = line.trim_start_matches('#');
         let level = line.len() - title.len();
         if level > 0 {
-            let title = title.trim();
-            let is_left_out = WITHOUT_ROWS.contains(&title) || NOT_YET.contains(&(page, title));
+            let is_left_out = WITHOUT_ROWS.contains(&title.trim());
             if self.without.is_none_or(|least| level <= least) {
                 self.without = is_left_out.then_some(level);
             }
         }
-        self.without.is_some() || NOT_YET.contains(&(page, ""))
+        self.without.is_some()
     }
 
     /// The cells of a line of a table, without those of columns that have no figures of rows.
