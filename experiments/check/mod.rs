@@ -22,7 +22,7 @@ use clap::Args;
 
 use index::Index;
 
-/// What to compare, and what to do with differences.
+/// The pages to compare, and the treatment of differences.
 #[derive(Args)]
 pub struct Arguments {
     /// Rewrite tables and pictures from the rows, and rows in their compact form

@@ -63,7 +63,7 @@ fn peers_follow_an_online_rotation_of_a_running_node() {
     eventually("the session runs", || home.json("status")["running_sessions"] == 1);
 
     let rotated = home.run("id rotate --yes");
-    // What runs has no use left, and is no capability any longer.
+    // The running session has no use left, so it is no capability any longer.
     assert!(rotated.stderr.contains("1 capability that this home knows of"), "{}", rotated.stderr);
     let new = rotated.ok();
     assert_ne!(running.wait_with_output().unwrap().status.code(), Some(0));

@@ -82,7 +82,7 @@ impl Node {
             None => right,
             Some(listed) => match (listed.group, right) {
                 (None, _) => Some((Permission::Given, listed.until)),
-                // A right of its own is used only if it lasts longer than that of the group.
+                // Its own right is used only if it lasts longer than the one by the group.
                 (Some(_), Some(right)) if right.1 > listed.until => Some(right),
                 (Some(group), _) => Some((Permission::Group(group), listed.until)),
             },

@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// The running sessions, also those of others that lead through the node as a middlebox.
+    /// The running sessions of this node, and the sessions of others that it carries as a middlebox.
     pub(crate) fn all_running(&self) -> usize {
         let carried = self.network.middlebox.as_ref().map_or(0, NodeMiddlebox::sessions);
         self.peers.sessions.count() + carried

@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of a node that offers the services with these names.
+    /// The metrics of a node with services of these names.
     pub(crate) fn new<'a>(services: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all = Registry::default();
         all.register_collector(Box::new(ProcessCollector));

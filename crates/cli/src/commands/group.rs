@@ -54,8 +54,9 @@ struct Change {
 
 /// Remove members from a group, or the whole group with its rights
 ///
-/// What the group gave ends at once: its former members can request and start no further sessions
-/// by it. What they run goes on, and is listed; `levada access remove NAME --all` ends it.
+/// The rights by the group end at once: its former members can request and start no further
+/// sessions by it. Their running sessions go on, and are listed; `levada access remove NAME --all`
+/// ends them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   levada group remove family bob

@@ -40,7 +40,7 @@ fn a_draining_node_takes_nothing_new_and_ends_with_its_last_session() {
     alice.args(["connect", &capability]).fails(122, "the node is about to stop");
     home.run("run well/clock").fails(122, "the node is about to stop");
     assert_eq!(node.http("/readyz"), (503, "draining\n".to_owned()));
-    // What runs goes on.
+    // The running session goes on.
     std::io::Write::write_all(client.stdin.as_mut().unwrap(), b"last words").unwrap();
     drop(client.stdin.take());
     let ran = ended(client);

@@ -58,7 +58,7 @@ pub fn check(
     }
 }
 
-/// Checks the groups of the configuration together with those of the store.
+/// Checks the groups of the configuration together with the stored ones.
 ///
 /// # Errors
 /// [`UpError`] with the file, the line and the problem.

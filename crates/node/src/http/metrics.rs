@@ -1,4 +1,4 @@
-//! The text of `/metrics`: the node's metrics, and those of the HTTP port and its catalogue.
+//! The text of `/metrics`: metrics of the node, the HTTP port and its catalogue.
 
 use std::fmt::Write as _;
 use std::sync::PoisonError;

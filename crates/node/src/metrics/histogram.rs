@@ -17,7 +17,7 @@ pub(crate) struct Histogram(Arc<Counts>);
 struct Counts {
     /// Upper bounds in seconds, ascending, without the infinite one.
     bounds: &'static [f64],
-    /// The number of values in each bucket; the last one is that of the infinite bound.
+    /// The number of values in each bucket; the last bucket has no upper bound.
     buckets: Vec<AtomicU64>,
     /// The sum of all values, in microseconds.
     sum: AtomicU64,

@@ -42,7 +42,7 @@ pub struct Engine {
     log_name: String,
     parts_name: String,
     replicas: usize,
-    /// How long one part of a package is tried for.
+    /// The time for which one part of a package is tried.
     pub part_timeout: Duration,
 }
 

@@ -20,7 +20,7 @@ const PART: usize = 512 * 1024;
 const IN_FLIGHT: usize = 8;
 
 impl Engine {
-    /// Stores the parts of `content`, also if the connection is lost and made again meanwhile.
+    /// Stores the parts of `content`, also across a reconnection.
     pub async fn add_parts(&self, stored: &Stored, content: Blob) -> Result<(), StoreError> {
         // Without an engine, the reason is known at once.
         self.parts().await?;
@@ -39,8 +39,7 @@ impl Engine {
         parts.map(add).buffer_unordered(IN_FLIGHT).try_collect().await
     }
 
-    /// Fetches the parts in their order, and gives each to `write`; also if the connection is lost
-    /// and made again meanwhile.
+    /// Fetches the parts in their order, also across a reconnection, and gives each to `write`.
     pub async fn fetch_parts(
         &self,
         stored: &Stored,
