@@ -47,11 +47,19 @@ pub struct IdentityRef {
 
 impl IdentityRef {
     pub(super) fn read(value: &Value<'_>) -> Result<Self, ConfigError> {
-        Self::read_or(value, ALLOWED)
+        Self::read_text(value, value.text(ALLOWED)?)
     }
 
     fn read_or(value: &Value<'_>, allowed: &str) -> Result<Self, ConfigError> {
-        let text = value.text(allowed)?;
+        Self::text_or(value, value.text(allowed)?, allowed)
+    }
+
+    /// As [`Self::read`], of a part of the value.
+    pub(super) fn read_text(value: &Value<'_>, text: &str) -> Result<Self, ConfigError> {
+        Self::text_or(value, text, ALLOWED)
+    }
+
+    fn text_or(value: &Value<'_>, text: &str, allowed: &str) -> Result<Self, ConfigError> {
         if text.parse::<Identity>().is_err() && check_name(text).is_err() {
             return Err(value.not(allowed));
         }

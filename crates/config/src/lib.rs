@@ -17,6 +17,7 @@ mod limits;
 mod middlebox;
 mod reader;
 mod retention;
+mod rules;
 mod service;
 mod swarm;
 
@@ -42,8 +43,9 @@ pub use group::{GroupSource, SharedGroups};
 pub use identify::{GroupRef, IdentityRef, Subject};
 pub use limits::Limits;
 pub use middlebox::Middlebox;
-pub use reader::MAX_FILE;
+pub use reader::{MAX_FILE, read_file};
 pub use retention::Retention;
+pub use rules::{Asked, Decision, PolicyFile, Prospect, RuleRight, RuleSource, Rules, Verdict};
 pub use service::ServiceSource;
 pub use swarm::Swarm;
 
@@ -126,6 +128,8 @@ pub struct Config {
     pub groups: Vec<GroupSource>,
     /// The exchange of groups with other nodes.
     pub shared_groups: SharedGroups,
+    /// The rules, in the order of the file.
+    pub rules: Vec<RuleSource>,
     /// The limits of the node.
     pub limits: Limits,
     /// The time until a requested session expires, unless the request sets it.
@@ -173,6 +177,7 @@ impl Default for Config {
             block: Vec::new(),
             groups: Vec::new(),
             shared_groups: SharedGroups::default(),
+            rules: Vec::new(),
             limits: Limits::default(),
             session_expires: Duration::from_secs(3600),
             retention: Retention::default(),
@@ -193,7 +198,7 @@ impl Default for Config {
 }
 
 /// The keys that are read again on SIGHUP; `http_tls` names files, which are, too.
-const RELOADED: [&str; 6] = ["allow", "block", "retention", "forward", "group", "groups"];
+const RELOADED: [&str; 7] = ["allow", "block", "rule", "retention", "forward", "group", "groups"];
 
 impl Config {
     /// Reads `file`. If it does not exist, returns the default configuration.
@@ -258,6 +263,7 @@ impl Config {
             "block" => self.block = value.each(Subject::read)?,
             "group" => self.groups = value.each(GroupSource::read)?,
             "groups" => self.shared_groups = SharedGroups::read(&value.section()?)?,
+            "rule" => self.rules = value.each(RuleSource::read)?,
             "limits" => self.limits = Limits::read(&value.section()?)?,
             "session_expires" => self.session_expires = expires(value)?,
             "retention" => self.retention = Retention::read(&value.section()?)?,
@@ -282,7 +288,7 @@ impl Config {
     }
 }
 
-const KEYS: [&str; 25] = [
+const KEYS: [&str; 26] = [
     "name",
     "listen",
     "advertise",
@@ -294,6 +300,7 @@ const KEYS: [&str; 25] = [
     "block",
     "group",
     "groups",
+    "rule",
     "limits",
     "session_expires",
     "retention",

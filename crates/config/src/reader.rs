@@ -28,7 +28,10 @@ pub(super) fn read_regular_file(file: &Path) -> Result<String, ConfigError> {
 }
 
 /// Reads a file of at most [`MAX_FILE`] bytes.
-pub(super) fn read_file(file: &Path) -> Result<String, ConfigError> {
+///
+/// # Errors
+/// [`ConfigError::Io`] if it cannot be read, or is longer.
+pub fn read_file(file: &Path) -> Result<String, ConfigError> {
     let fail = |source| ConfigError::Io { file: file.to_owned(), source };
     let opened = File::open(file).map_err(fail)?;
     let mut text = String::new();
@@ -200,6 +203,10 @@ impl<'a> Value<'a> {
     /// File, line and key, for errors that are found later.
     pub(super) fn position(&self) -> (PathBuf, usize, String) {
         (self.document.file.to_owned(), self.document.line(self.at), self.key.clone())
+    }
+
+    pub(super) fn as_text(&self) -> Option<&'a str> {
+        self.value.as_str()
     }
 
     pub(super) fn is_text(&self) -> bool {

@@ -42,11 +42,30 @@ impl ServicePattern {
         Ok(Self { node, service: service.to_owned(), regex })
     }
 
+    /// The same services of `node`; of every node if `node` is `None`.
+    #[must_use]
+    pub fn at(self, node: Option<Identity>) -> Self {
+        Self { node, ..self }
+    }
+
+    /// The name of the service, in which `*` stands for any characters.
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// Returns true if it matches services of `node`.
+    pub fn is_at(&self, node: &Identity) -> bool {
+        self.node.is_none_or(|only| only == *node)
+    }
+
+    /// Returns true if it names one service, without `*`.
+    pub fn is_exact(&self) -> bool {
+        !self.service.contains('*')
+    }
+
     /// Whether it matches this service of this node.
     pub fn matches(&self, node: &Identity, service: &str) -> bool {
-        self.node.is_none_or(|only| only == *node)
-            && service.len() <= MAX_SERVICE
-            && self.regex.is_match(service)
+        self.is_at(node) && service.len() <= MAX_SERVICE && self.regex.is_match(service)
     }
 }
 

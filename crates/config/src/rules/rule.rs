@@ -1,0 +1,86 @@
+//! One rule, and its verdict about a session.
+
+use std::sync::Arc;
+
+use levada_core::{Identity, UnixTime};
+use levada_services::brokering::ServicePattern;
+
+use super::asked::Asked;
+use super::requesters::Requesters;
+use super::terms::{AllowTerms, AskTerms};
+
+/// The verdict of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The rule allows the session.
+    Allow {
+        /// The time at which the right to start it ends; `None` leaves it to the node.
+        expires: Option<UnixTime>,
+    },
+    /// The rule denies it.
+    Deny,
+    /// An entity decides.
+    Ask {
+        /// The entity.
+        entity: Identity,
+        /// As for `Allow`.
+        expires: Option<UnixTime>,
+    },
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub(super) struct Rule {
+    /// Its place, as FILE:LINE.
+    pub(super) place: Arc<str>,
+    pub(super) requesters: Requesters,
+    pub(super) services: Vec<ServicePattern>,
+    pub(super) action: Action,
+}
+
+/// The action of a rule.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    Allow(AllowTerms),
+    Deny,
+    Ask(Identity, AskTerms),
+}
+
+impl Rule {
+    pub(super) fn concerns(&self, identity: &Identity, node: &Identity, service: &str) -> bool {
+        self.requesters.concern(identity)
+            && self.services.iter().any(|pattern| pattern.matches(node, service))
+    }
+
+    /// The names of its services at `node`, in which `*` stands for any characters.
+    pub(super) fn services_at(&self, node: &Identity) -> impl Iterator<Item = &str> {
+        let of_node = self.services.iter().filter(move |pattern| pattern.is_at(node));
+        of_node.map(ServicePattern::service)
+    }
+
+    /// Returns true if it names the service without `*`.
+    pub(super) fn names(&self, node: &Identity, service: &str) -> bool {
+        self.services.iter().any(|pattern| pattern.is_exact() && pattern.matches(node, service))
+    }
+
+    /// The verdict; `None` if the rule does not match.
+    pub(super) fn verdict(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Verdict> {
+        if !self.concerns(asked.identity, asked.node, asked.service) {
+            return None;
+        }
+        let gives = !asked.by_name || self.names(asked.node, asked.service);
+        match &self.action {
+            Action::Deny => Some(Verdict::Deny),
+            Action::Allow(terms) => {
+                let expires = terms.permit(asked, now).filter(|_| gives)?;
+                Some(Verdict::Allow { expires })
+            }
+            Action::Ask(entity, terms) if terms.apply(asked.params) => {
+                let within = terms.permit(asked, now).filter(|_| gives);
+                let ask = |expires| Verdict::Ask { entity: *entity, expires };
+                Some(within.map_or(Verdict::Deny, ask))
+            }
+            Action::Ask(..) => None,
+        }
+    }
+}
