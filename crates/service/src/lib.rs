@@ -5,6 +5,7 @@
 
 mod client;
 mod definition;
+mod entities;
 mod refused;
 mod registry;
 mod service;
@@ -15,6 +16,7 @@ pub mod testing;
 
 pub use client::{CallError, CallErrorKind, CallFuture, Client, Context};
 pub use definition::{Definition, DefinitionError, NoOptions};
+pub use entities::{Entities, EntityFuture};
 pub use refused::Refused;
 pub use registry::{Registry, ServiceType};
 pub use service::{

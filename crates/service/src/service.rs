@@ -11,6 +11,7 @@ use levada_core::{Framing, Identity, Params, label, sha256};
 use levada_session::{ReceiveHalf, SendHalf, Stream, StreamError};
 use thiserror::Error;
 
+use crate::entities::Entities;
 use crate::stdio::{FAILURE_EXIT, Message, ReceiveError, StdioError};
 use crate::{Definition, Refused, Streams};
 
@@ -223,6 +224,11 @@ pub trait Service: Send + Sync {
     /// any other before it does any cryptography, and shows them to clients.
     fn middleboxes(&self) -> Vec<AllowedMiddlebox> {
         Vec::new()
+    }
+
+    /// The entities that are registered at the service, if it has such.
+    fn entities(&self) -> Option<&dyn Entities> {
+        None
     }
 
     /// What a session with these parameters is for, in a few words: the program, the target. The

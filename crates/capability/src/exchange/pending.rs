@@ -16,6 +16,8 @@ pub struct PendingQuestion {
     requester: Identity,
     entity: Identity,
     request: SessionRequest,
+    /// True if a node asks because of one of its rules.
+    of_node: bool,
 }
 
 /// Why a reply was refused.
@@ -30,6 +32,9 @@ pub enum ReplyError {
     /// Its capability differs from the requested one; the text says how.
     #[error("the capability in it is {0}")]
     Other(&'static str),
+    /// It answers another kind of question.
+    #[error("it answers another kind of question")]
+    Kind,
 }
 
 impl PendingQuestion {
@@ -41,7 +46,32 @@ impl PendingQuestion {
     pub fn new(
         key: &SecretKey,
         route: &Route,
+        request: SessionRequest,
+        random: &dyn Random,
+    ) -> Result<(Self, wire::SignedQuestion), QuestionError> {
+        Self::with_subject(key, route, request, None, random)
+    }
+
+    /// Makes a question of a node with this `key`: whether it may give its session `request` to
+    /// `subject`, who requests it.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn of_node(
+        key: &SecretKey,
+        route: &Route,
+        request: SessionRequest,
+        subject: Identity,
+        random: &dyn Random,
+    ) -> Result<(Self, wire::SignedQuestion), QuestionError> {
+        Self::with_subject(key, route, request, Some(subject), random)
+    }
+
+    fn with_subject(
+        key: &SecretKey,
+        route: &Route,
         mut request: SessionRequest,
+        subject: Option<Identity>,
         random: &dyn Random,
     ) -> Result<(Self, wire::SignedQuestion), QuestionError> {
         request.addresses.retain(|address| is_name(address));
@@ -54,10 +84,16 @@ impl PendingQuestion {
         let mut nonce = [0; 32];
         random.fill(&mut nonce)?;
         let requester = key.identity();
-        let body = wire::encode(&message(requester, route, &request, opening.public(), &nonce));
+        let question = wire::Question {
+            subject: subject.map_or_else(Vec::new, |subject| subject.as_bytes().to_vec()),
+            ..message(requester, route, &request, opening.public(), &nonce)
+        };
+        let body = wire::encode(&question);
         let signature = key.sign(label::QUESTION, &body).to_vec();
         let digest = sha256(&[&body]);
-        let pending = Self { opening, digest, requester, entity: route.entity, request };
+        let entity = route.entity;
+        let of_node = subject.is_some();
+        let pending = Self { opening, digest, requester, entity, request, of_node };
         Ok((pending, wire::SignedQuestion { body, signature }))
     }
 
@@ -75,8 +111,11 @@ impl PendingQuestion {
         let opened = self.opening.open(&self.digest, &Sealed { encapsulation, bytes });
         let opened = opened.map_err(|_| ReplyError::Sealed)?;
         let reply = Reply::decode(&opened).ok_or(ReplyError::Sealed)?;
-        if let Reply::Granted(capability) = &reply {
-            self.check(capability)?;
+        match &reply {
+            Reply::Granted(_) if self.of_node => return Err(ReplyError::Kind),
+            Reply::Permitted if !self.of_node => return Err(ReplyError::Kind),
+            Reply::Granted(capability) => self.check(capability)?,
+            _ => {}
         }
         Ok(reply)
     }
@@ -129,5 +168,6 @@ fn message(
         parameters: pairs.collect(),
         expires: request.expires.map_or(0, |time| time.0),
         uses: request.uses,
+        subject: Vec::new(),
     }
 }

@@ -56,6 +56,10 @@ pub struct Question {
     pub route: Route,
     /// The session asked for.
     pub request: SessionRequest,
+    /// Only in a question that the node of the service asks because of one of its rules: the
+    /// identity that requests the session. The signer is then this node, and no capability is asked
+    /// for.
+    pub subject: Option<Identity>,
     /// The public key that the reply is sealed to.
     key: Vec<u8>,
     /// SHA-256 of the body; the reply is bound to it.
@@ -94,6 +98,8 @@ pub enum Reply {
     No(wire::Refusal),
     /// The entity allows the request, and could not obtain the capability.
     Failed(wire::Refusal),
+    /// The node may give the session to the subject of its question.
+    Permitted,
 }
 
 impl Question {
@@ -109,6 +115,11 @@ impl Question {
         let verified = question.requester.verify(label::QUESTION, &signed.body, &signed.signature);
         verified.map_err(|_| QuestionError::Signature)?;
         Ok(question)
+    }
+
+    /// The identity that the session is for.
+    pub fn subject(&self) -> Identity {
+        self.subject.unwrap_or(self.requester)
     }
 
     /// SHA-256 of the body, which identifies this question.
@@ -143,6 +154,15 @@ impl Question {
         if message.key.len() != OpeningKey::PUBLIC_LEN {
             return None;
         }
+        let subject = match message.subject.as_slice() {
+            [] => None,
+            bytes => Some(identity(bytes)?),
+        };
+        // Only a node asks about others, and only about its own services.
+        let of_node = message.requester == message.via && message.requester == message.node;
+        if subject.is_some() && !of_node {
+            return None;
+        }
         Some(Self {
             requester: identity(&message.requester)?,
             route: Route {
@@ -152,6 +172,7 @@ impl Question {
                 until: UnixTime(message.until),
             },
             request: SessionRequest::read(&message)?,
+            subject,
             key: message.key,
             digest: sha256(&[body]),
         })
@@ -194,6 +215,7 @@ impl Reply {
             }
             wire::reply::Reply::No(refusal) => Some(Self::No(refusal)),
             wire::reply::Reply::Failed(refusal) => Some(Self::Failed(refusal)),
+            wire::reply::Reply::Permitted(_) => Some(Self::Permitted),
         }
     }
 
@@ -204,6 +226,7 @@ impl Reply {
             }
             Self::No(refusal) => wire::reply::Reply::No(refusal.clone()),
             Self::Failed(refusal) => wire::reply::Reply::Failed(refusal.clone()),
+            Self::Permitted => wire::reply::Reply::Permitted(wire::Permitted {}),
         };
         let mut message = wire::Reply { reply: Some(reply) };
         let bytes = Zeroizing::new(wire::encode(&message));
@@ -263,6 +286,7 @@ mod tests {
                 parameters: pairs.into_iter().map(pair).collect(),
                 expires,
                 uses,
+                subject: Vec::new(),
             });
             let signature = key.sign(label::QUESTION, &body).to_vec();
             if let Ok(question) = Question::verify(&wire::SignedQuestion { body, signature }) {

@@ -88,6 +88,57 @@ fn denials_and_failures_are_distinguished() {
     assert!(matches!(asking.read(&failed), Ok(Reply::Failed(read)) if read == refusal));
 }
 
+/// A question of the mediator's node about a session that Alice requests there.
+fn of_node(hearing: &Registration) -> (PendingQuestion, wire::SignedQuestion) {
+    let wish = SessionRequest { node: identity(MALLORY), ..wish() };
+    let route = route(hearing);
+    PendingQuestion::of_node(&key(MALLORY), &route, wish, identity(ALICE), &SystemRandom).unwrap()
+}
+
+#[test]
+fn a_question_of_a_node_is_answered_without_a_capability() {
+    let mut hearing = hearing();
+    let (asking, signed) = of_node(&hearing);
+    let question = hearing.accept(&signed).unwrap();
+    assert_eq!((question.requester, question.subject()), (identity(MALLORY), identity(ALICE)));
+    let reply = |question: &Question, reply: &Reply| question.reply(&key(ENTITY), reply).unwrap();
+    let permitted = reply(&question, &Reply::Permitted);
+    assert!(matches!(asking.read(&permitted), Ok(Reply::Permitted)));
+    // A reply to one kind of question is none to the other.
+    assert_eq!(asking.read(&granted(&question, MALLORY)).err(), Some(ReplyError::Kind));
+    let (asking, signed) = ask(ALICE, &hearing);
+    let question = hearing.accept(&signed).unwrap();
+    assert_eq!((question.subject, question.subject()), (None, identity(ALICE)));
+    let permitted = reply(&question, &Reply::Permitted);
+    assert_eq!(asking.read(&permitted).err(), Some(ReplyError::Kind));
+    // A reply to another question of the node.
+    let (other, _) = of_node(&hearing);
+    let permitted = reply(&question, &Reply::Permitted);
+    assert_eq!(other.read(&permitted).err(), Some(ReplyError::Signature));
+}
+
+#[test]
+fn only_a_node_asks_for_others_and_about_its_own_services() {
+    let mut hearing = hearing();
+    let (_, signed) = of_node(&hearing);
+    let mut altered = |requester: u8, change: fn(&mut wire::Question)| {
+        let mut question: wire::Question = wire::decode(&signed.body).unwrap();
+        question.requester = identity(requester).as_bytes().to_vec();
+        change(&mut question);
+        let body = wire::encode(&question);
+        let signature = key(requester).sign("question", &body).to_vec();
+        hearing.accept(&wire::SignedQuestion { body, signature })
+    };
+    assert!(altered(MALLORY, |_| ()).is_ok());
+    assert_eq!(altered(CAROL, |_| ()), Err(QuestionError::Malformed));
+    let another_node = |question: &mut wire::Question| {
+        question.node = identity(NODE).as_bytes().to_vec();
+    };
+    assert_eq!(altered(MALLORY, another_node), Err(QuestionError::Malformed));
+    let no_identity = |question: &mut wire::Question| question.subject = vec![1; 31];
+    assert_eq!(altered(MALLORY, no_identity), Err(QuestionError::Malformed));
+}
+
 #[test]
 fn any_altered_byte_is_detected() {
     let mut hearing = hearing();

@@ -132,7 +132,8 @@ impl Entity {
 
     async fn register(&mut self) -> Result<(), Failure> {
         let challenge = self.registration.challenge().to_vec();
-        mediated::send(&mut self.send, Part::Register(Register { challenge })).await
+        mediated::send(&mut self.send, Part::Register(Register { challenge, answers_node: true }))
+            .await
     }
 
     async fn handle(&mut self, part: Part) -> Result<(), Failure> {

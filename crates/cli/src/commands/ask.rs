@@ -152,6 +152,7 @@ async fn finish(client: &Client, entity: Identity, reply: Reply) -> Outcome {
             refusal.text = describe(entity, "allowed it, but its request failed", &refusal);
             Err(ClientError::from(refusal).into())
         }
+        Reply::Permitted => Err(mediated::unexpected()),
     }
 }
 

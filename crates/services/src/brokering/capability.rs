@@ -7,6 +7,7 @@
 
 mod entity;
 mod messages;
+mod node;
 mod pending;
 mod requester;
 #[cfg(test)]
@@ -16,7 +17,8 @@ use std::sync::Arc;
 
 use levada_core::{Identity, Params};
 use levada_service::{
-    Context, Invocation, Over, Prepared, Refused, Service, ServiceType, definition_options,
+    Context, Entities, Invocation, Over, Prepared, Refused, Service, ServiceType,
+    definition_options,
 };
 use levada_session::Stream;
 use serde::Deserialize;
@@ -82,6 +84,10 @@ impl Service for Mediator {
 
     fn check(&self, params: &Params) -> Result<(), Refused> {
         role(params).map(drop)
+    }
+
+    fn entities(&self) -> Option<&dyn Entities> {
+        Some(&*self.pending)
     }
 
     fn prepare(&self, params: &Params, _: Over<'_>) -> Result<Prepared, Refused> {

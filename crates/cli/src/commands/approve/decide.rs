@@ -46,7 +46,7 @@ impl Decider {
             let text = "the question has expired, or the clocks differ by more than five minutes";
             return Reply::Failed(Refusal::new(Reason::Expired, text));
         }
-        let expires = match self.policy.evaluate(&question.requester, &question.request, now) {
+        let expires = match self.policy.evaluate(&question.subject(), &question.request, now) {
             Verdict::Allow { expires } => expires,
             Verdict::Deny => {
                 output::note(format_args!("Denied by the policy: {}.", summary()));
@@ -60,6 +60,11 @@ impl Decider {
                 }
             },
         };
+        if question.subject.is_some() {
+            // The node asks, and gives the session itself.
+            output::note(format_args!("Allowed: {}.", summary()));
+            return Reply::Permitted;
+        }
         match self.request(question, expires).await {
             Ok(reply) => {
                 output::note(format_args!("Allowed: {}.", summary()));
@@ -124,7 +129,7 @@ impl Decider {
 
     /// Looks up the names of the requester and of the node.
     async fn parties(&self, question: &Question) -> Parties {
-        let requester = question.requester;
+        let requester = question.subject();
         let node = question.request.node;
         let [requester_name, node_name] = self.client.names_of([requester, node]).await;
         Parties { requester: label(&requester, requester_name), node: label(&node, node_name) }
@@ -164,6 +169,9 @@ fn render(question: &Question, parties: &Parties) -> String {
         None => row(&mut text, "expires", "as that node decides"),
     }
     row(&mut text, "uses", &request.uses.to_string());
+    if question.subject.is_some() {
+        row(&mut text, "asked by", "a rule of that node, which gives the session itself");
+    }
     text
 }
 

@@ -21,7 +21,7 @@ pub(super) async fn serve(
     mut receive: ReceiveHalf,
 ) -> Result<(), ServiceError> {
     let Part::Register(register) = expect(&mut receive).await? else { return Err(malformed()) };
-    let registered = pending.register(entity, challenge(&register)?);
+    let registered = pending.register(entity, challenge(&register)?, register.answers_node);
     let (registration, mut notices) = match registered {
         Ok(registered) => registered,
         Err(ended) => return finish(send, receive, Part::Ended(ended)).await,

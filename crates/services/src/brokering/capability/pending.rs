@@ -37,10 +37,13 @@ struct Table {
 struct Entity {
     registration: u64,
     challenge: [u8; 32],
+    /// True if it answers questions of the node itself.
+    answers_node: bool,
     notices: Sender<Notice>,
 }
 
 struct Pending {
+    /// The identity that the session is for, whose questions are counted.
     requester: Identity,
     entity: Identity,
     registration: u64,
@@ -84,6 +87,7 @@ impl PendingRequests {
         &self,
         entity: Identity,
         challenge: [u8; 32],
+        answers_node: bool,
     ) -> Result<(Registration<'_>, Receiver<Notice>), Ended> {
         // Room for two notices of each question: an entity that reads misses none.
         let (notices, receiver) = channel(2 * self.limits.questions);
@@ -93,7 +97,7 @@ impl PendingRequests {
             return Err(Ended::new(Cause::Busy, text));
         }
         let registration = table.number();
-        table.entities.insert(entity, Entity { registration, challenge, notices });
+        table.entities.insert(entity, Entity { registration, challenge, answers_node, notices });
         table.questions.retain(|_, pending| pending.entity != entity);
         Ok((Registration { pending: self, entity, number: registration }, receiver))
     }
@@ -105,6 +109,16 @@ impl PendingRequests {
         entity.map(|entity| entity.challenge).ok_or_else(not_registered)
     }
 
+    /// The challenge of a registered entity that answers questions of the node itself; `None` if
+    /// the entity is not registered.
+    pub(super) fn challenge_for_node(&self, entity: &Identity) -> Option<Result<[u8; 32], Ended>> {
+        let table = self.lock();
+        let entity = table.entities.get(entity)?;
+        let text = "its version of levada does not answer questions of a node's rules";
+        let is_able = entity.answers_node.then_some(entity.challenge);
+        Some(is_able.ok_or_else(|| away(text)))
+    }
+
     /// Passes a question to its entity. The receiver returns the reply, or fails if the entity
     /// disconnects.
     pub(super) fn ask(
@@ -113,7 +127,7 @@ impl PendingRequests {
         signed: SignedQuestion,
     ) -> Result<(PendingGuard<'_>, oneshot::Receiver<SealedReply>), Ended> {
         let mut table = self.lock();
-        let requester = question.requester;
+        let requester = question.subject();
         let entity = question.route.entity;
         table.check_room(&self.limits, &requester)?;
         let number = table.number();

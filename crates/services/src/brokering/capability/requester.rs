@@ -58,6 +58,9 @@ fn check(
 ) -> Result<Question, Ended> {
     let wrong = |text: &str| Ended::new(Cause::Malformed, text);
     let question = Question::verify(signed).map_err(|error| wrong(&error.to_string()))?;
+    if question.subject.is_some() {
+        return Err(wrong("only a node asks for others, and not in a session"));
+    }
     if question.requester != requester {
         return Err(wrong("the question is another requester's"));
     }

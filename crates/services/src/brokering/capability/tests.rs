@@ -7,8 +7,8 @@ use levada_core::wire::{
     Answered, Asked, Cause, Ended, Reason, Refusal, Register, SealedReply, Seek, mediation::Part,
 };
 use levada_core::{Params, SecretKey, SystemRandom, UnixTime};
-use levada_service::ServiceError;
 use levada_service::testing::{definition, invocation, params};
+use levada_service::{Context, Entities, ServiceError};
 use levada_session::{ReceiveHalf, SendHalf, testing};
 use tokio::task::JoinHandle;
 
@@ -23,6 +23,10 @@ struct End {
     send: SendHalf,
     receive: ReceiveHalf,
     service: JoinHandle<Result<(), ServiceError>>,
+}
+
+fn register(challenge: &[u8]) -> Register {
+    Register { challenge: challenge.to_vec(), answers_node: true }
 }
 
 impl Scene {
@@ -53,7 +57,7 @@ impl Scene {
     async fn entity(&self, key: &SecretKey) -> (End, Registration) {
         let registration = Registration::new(key.identity(), self.node(), &SystemRandom).unwrap();
         let mut end = self.session(key.identity(), ENTITY).await;
-        end.send(Part::Register(Register { challenge: registration.challenge().to_vec() })).await;
+        end.send(Part::Register(register(registration.challenge()))).await;
         assert!(matches!(end.receive().await, Part::Registered(_)));
         (end, registration)
     }
@@ -278,7 +282,7 @@ async fn a_new_challenge_holds_for_later_questions() {
     let (mut entity, mut registration) = scene.entity(&one).await;
     let old = *registration.challenge();
     registration.renew(&SystemRandom).unwrap();
-    entity.send(Part::Register(Register { challenge: registration.challenge().to_vec() })).await;
+    entity.send(Part::Register(register(registration.challenge()))).await;
     // Its answer with the new challenge shows that the service has read the renewal.
     let mut found = old.to_vec();
     while found == old {
@@ -334,7 +338,7 @@ async fn limits_are_enforced_and_released() {
     let [alice, bob, carol, one, two] = [(); 5].map(|()| key());
     let (mut entity, mut registration) = scene.entity(&one).await;
     let mut second = scene.session(two.identity(), ENTITY).await;
-    second.send(Part::Register(Register { challenge: vec![0; 32] })).await;
+    second.send(Part::Register(register(&[0; 32]))).await;
     assert_eq!(second.ends().await.0, Cause::Busy);
     let (mut alices, alice_asks) = scene.requester(&alice, one.identity()).await;
     let (number, from_alice) = entity.question(&mut registration).await;
@@ -358,7 +362,7 @@ async fn unexpected_messages_end_the_session() {
     let scene = Scene::new("");
     let one = key();
     let registered = Part::Registered(Default::default());
-    let short = Part::Register(Register { challenge: vec![0; 31] });
+    let short = Part::Register(register(&[0; 31]));
     let seek = Part::Seek(Seek { entity: vec![0; 31] });
     for (role, part) in [
         (ENTITY, registered.clone()),
@@ -392,4 +396,103 @@ fn a_session_has_only_the_parameter_role() {
     assert_eq!(check(&[(ROLE, b"king")], false), Err(Refused::Malformed(ROLE.into())));
     assert_eq!(check(&[("args", b"")], false), Err(Refused::Arguments));
     assert_eq!(check(&[("pty", b"")], false), Err(Refused::Unknown("pty".into())));
+}
+
+/// A service of the node with `key`.
+fn scene_of(key: &SecretKey) -> Scene {
+    let text = "name = 'capability'\ntype = 'capability'\n";
+    let options: Options = definition(service_type(), text).unwrap().read_options().unwrap();
+    Scene(Mediator::new(&Context::without_client(key.identity()), &options))
+}
+
+/// A question of the node about a session of `subject`.
+fn of_node(
+    node: &SecretKey,
+    entity: Identity,
+    challenge: [u8; 32],
+    subject: Identity,
+) -> (PendingQuestion, levada_core::wire::SignedQuestion) {
+    let own = node.identity();
+    let route = Route { via: own, entity, challenge, until: UnixTime::NEVER };
+    let request = SessionRequest {
+        node: own,
+        addresses: Vec::new(),
+        service: "echo".into(),
+        params: Params::new(),
+        expires: None,
+        uses: 1,
+    };
+    PendingQuestion::of_node(node, &route, request, subject, &SystemRandom).unwrap()
+}
+
+#[tokio::test]
+async fn questions_of_the_node_count_for_those_who_request() {
+    let [node, one] = [key(), key()];
+    let [alice, bob] = [key(), key()].map(|key| key.identity());
+    let scene = scene_of(&node);
+    let entities = scene.0.entities().unwrap();
+    assert_eq!(entities.challenge(&one.identity()), None);
+    let (mut entity, mut registration) = scene.entity(&one).await;
+    let challenge = entities.challenge(&one.identity()).unwrap().unwrap();
+    let question = |subject| of_node(&node, one.identity(), challenge, subject);
+
+    // Four of Alice wait; a fifth is refused, and one of Bob is not.
+    let waiting: Vec<_> = (0..4)
+        .map(|_| {
+            let pending = scene.0.pending.clone();
+            let (_, signed) = question(alice);
+            tokio::spawn(async move { Entities::ask(&*pending, signed).await })
+        })
+        .collect();
+    for _ in 0..4 {
+        let (_, asked) = entity.question(&mut registration).await;
+        assert_eq!((asked.requester, asked.subject()), (node.identity(), alice));
+    }
+    let refused = entities.ask(question(alice).1).await.unwrap_err();
+    assert_eq!(refused.cause(), Cause::Busy);
+    let (pending, signed) = question(bob);
+    let permit = async {
+        let (number, asked) = entity.question(&mut registration).await;
+        let reply = Some(asked.reply(&one, &Reply::Permitted).unwrap());
+        entity.send(Part::Answered(Answered { number, reply })).await;
+    };
+    let (reply, ()) = tokio::join!(entities.ask(signed), permit);
+    assert!(matches!(pending.read(&reply.unwrap()), Ok(Reply::Permitted)));
+
+    // A question whose client has gone is withdrawn, and no longer counts.
+    for task in waiting {
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
+        assert!(matches!(entity.receive().await, Part::Withdrawn(_)));
+    }
+    drop((entity.send, entity.receive));
+    let ended = entities.ask(question(alice).1).await.unwrap_err();
+    assert_eq!(ended.cause(), Cause::Away);
+}
+
+#[tokio::test]
+async fn an_entity_of_an_older_version_is_not_asked_by_the_node() {
+    let [node, one] = [key(), key()];
+    let scene = scene_of(&node);
+    let mut end = scene.session(one.identity(), ENTITY).await;
+    end.send(Part::Register(Register { answers_node: false, ..register(&[7; 32]) })).await;
+    assert!(matches!(end.receive().await, Part::Registered(_)));
+    let challenge = scene.0.entities().unwrap().challenge(&one.identity());
+    assert_eq!(challenge.unwrap().unwrap_err().cause(), Cause::Away);
+}
+
+#[tokio::test]
+async fn a_session_carries_no_question_of_the_node() {
+    let [node, one] = [key(), key()];
+    let scene = scene_of(&node);
+    let (_entity, registration) = scene.entity(&one).await;
+    let alice = key().identity();
+    let signed = of_node(&node, one.identity(), *registration.challenge(), alice).1;
+    for holder in [node.identity(), alice] {
+        let mut end = scene.session(holder, REQUESTER).await;
+        end.send(Part::Seek(Seek { entity: one.identity().as_bytes().to_vec() })).await;
+        end.receive().await;
+        end.send(Part::Asked(Asked { number: 0, question: Some(signed.clone()) })).await;
+        assert_eq!(end.ends().await.0, Cause::Malformed);
+    }
 }
