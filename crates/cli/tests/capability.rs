@@ -387,7 +387,7 @@ fn approve_does_not_register_without_a_terminal_or_with_wrong_rules() {
         homes.eve.args(["approve", "--at", &scene.mediator, "--policy", rules.to_str().unwrap()])
     };
     approve("ask = true").fails(2, "no terminal");
-    approve("\n[[rule]]\nallow = 3").fails(120, "rules.toml: line 3");
+    approve("\n[[rule]]\nallow = 3").fails(120, "rules.toml:3: key `rule[0].allow`");
     approve("[[rule]]\nrequesters = ['zoe']\nservices = ['*/*']").fails(120, "`zoe`");
     homes.eve.run("approve --at x/y --policy /nowhere").fails(120, "/nowhere");
     scene.ask(&[], &["uname", "-s"]).fails(122, "not registered");

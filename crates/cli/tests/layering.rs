@@ -82,6 +82,10 @@ const VERBS_WITH_NODE: &[&str] = &[
     "up",
     "share",
     "doctor",
+    // `access test` and `access explain` read a configuration as a node does.
+    "access/explain",
+    "access/lines",
+    "access/test",
     "backup",
     "restore",
     "id/rotate",

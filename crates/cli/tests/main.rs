@@ -42,6 +42,7 @@ mod readme;
 mod resumption;
 mod rights;
 mod rotate;
+mod rules;
 #[cfg(feature = "screen-tests")]
 mod screens;
 mod service_units;

@@ -100,6 +100,20 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         identity: Option<String>,
     },
+    /// Explain which rule or right decides about a request.
+    Explain {
+        /// The identity, a prefix of it, or a name that is pinned here.
+        identity: String,
+        /// The name of the service.
+        service: String,
+        /// The parameters.
+        params: Vec<(String, Vec<u8>)>,
+        /// Seconds until the session shall expire, if the request sets that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_secs: Option<u64>,
+        /// The number of starts.
+        uses: u32,
+    },
     /// Give an identity the right to request services.
     Allow {
         /// The identity, a prefix of it, or a name that is pinned here.

@@ -10,8 +10,9 @@ use crate::error::UpError;
 use crate::node::Node;
 use crate::overrides::Overrides;
 use crate::policy::{Changed, Configured, Inputs, PolicyError};
-use crate::services::SHELL;
-use crate::store::{DenialReason, PeerStatus, Permission, Store, StoreError};
+use crate::store::{
+    AppliedSuccession, DenialReason, PeerStatus, Store, StoreError, SuccessionError,
+};
 use levada_config::Config;
 
 const BLOCKED: &str = "this identity is blocked";
@@ -57,39 +58,8 @@ impl Node {
         self.rights.store.denial_reason([identity]).map(denial_text)
     }
 
-    /// Returns true if `identity` may request `service`.
-    pub(crate) fn may_request(&self, identity: &Identity, service: &str) -> bool {
-        self.permission(identity, service, 1).is_some()
-    }
-
-    /// The permission of `identity` to request a session of `service` with this number of starts,
-    /// and the time at which it ends; `None` if it has none.
-    pub(crate) fn permission(
-        &self,
-        identity: &Identity,
-        service: &str,
-        starts: u32,
-    ) -> Option<(Permission, UnixTime)> {
-        if *identity == self.identity() {
-            return Some((Permission::Given, UnixTime::NEVER));
-        }
-        let by_name = self.must_be_named(service);
-        let now = self.now();
-        let listed = self.rights.policy.permission(identity, service, by_name, now);
-        let stored = self.rights.store.permitted_until(identity, service, by_name, now);
-        let right = stored.map(|until| (Permission::Right { by_name, starts }, until));
-        match listed {
-            None => right,
-            Some(listed) => match (listed.group, right) {
-                (None, _) => Some((Permission::Given, listed.until)),
-                // Its own right is used only if it lasts longer than the one by the group.
-                (Some(_), Some(right)) if right.1 > listed.until => Some(right),
-                (Some(group), _) => Some((Permission::Group(group), listed.until)),
-            },
-        }
-    }
-
-    /// Returns true if a right of `identity` to `service` has expired: its own, or one by a group.
+    /// Returns true if a right of `identity` to `service` has expired: its own, one by a group, or
+    /// one by a rule.
     pub(crate) fn right_has_expired(
         &self,
         identity: &Identity,
@@ -98,18 +68,6 @@ impl Node {
     ) -> bool {
         self.rights.store.right_has_expired(identity, service, now)
             || self.rights.policy.right_has_expired(identity, service, now)
-    }
-
-    /// The names of the services that `identity` may request.
-    pub(crate) fn open_to(&self, identity: &Identity) -> Vec<&str> {
-        let names = self.services.keys().map(String::as_str);
-        names.filter(|name| self.may_request(identity, name)).collect()
-    }
-
-    /// Whether a right to every service does not include this one. A shell has all rights of the
-    /// node's user, so an invitation without a service must not include it.
-    pub(crate) fn must_be_named(&self, service: &str) -> bool {
-        self.services.get(service).is_some_and(|offered| offered.description.kind == SHELL)
     }
 
     /// Reads the lists and the retention of the configuration again, and puts them into effect.
@@ -177,18 +135,47 @@ impl Node {
         Ok(done)
     }
 
+    /// Applies a verified succession in the store. From then on, blocks and the rules that deny or
+    /// ask concern the new key, too, so that no request of it precedes them. To be called in the
+    /// blocking pool.
+    ///
+    /// # Errors
+    /// [`FollowError`]; nothing has changed.
+    pub(crate) fn apply_succession(
+        &self,
+        store: &Store,
+        succession: &Succession,
+    ) -> Result<AppliedSuccession, FollowError> {
+        let pair = (succession.old(), succession.new_identity());
+        let now = self.now();
+        let is_known = self.rights.policy.hold().rotations.contains(&pair);
+        if is_known {
+            return Ok(store.apply_succession(succession, now)?);
+        }
+        let mut applied = AppliedSuccession::default();
+        let follow = |inputs: &mut Inputs| {
+            inputs.rotations.push(pair);
+            Ok::<_, FollowError>(())
+        };
+        let commit = |(): &()| {
+            applied = store.apply_succession(succession, now)?;
+            Ok(())
+        };
+        self.change_lists(store, follow, commit)?;
+        Ok(applied)
+    }
+
     /// Puts a change of the lists into effect at open connections: invalidates TLS tickets,
     /// disconnects blocked identities, and closes the idle connections of those that have lost
     /// their last right, because they no longer count as proved. To be called in the blocking pool.
     pub(crate) fn enforce(&self, store: &Store, changed: &Changed) {
         self.forget_sessions();
-        for identity in &changed.after.block {
+        for identity in changed.after.block.keys() {
             self.disconnect(identity, BLOCKED);
         }
         let now = self.now();
         let has_lost = |identity: &Identity| {
-            changed.before.of(identity).next().is_some()
-                && !changed.after.of(identity).any(|right| right.is_valid(now))
+            changed.before.has_any(identity) && !changed.after.allows_any(identity, now)
         };
         for identity in self.peers.connections.peers().iter().filter(|peer| has_lost(peer)) {
             // If that cannot be read, the connection is closed: the peer may connect again.
@@ -258,6 +245,15 @@ pub(crate) enum ReloadError {
     Policy(#[from] PolicyError),
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The reason why a succession was not applied.
+#[derive(Debug, Error)]
+pub(crate) enum FollowError {
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    #[error(transparent)]
+    Succession(#[from] SuccessionError),
 }
 
 fn denial_text(reason: DenialReason) -> &'static str {

@@ -1,6 +1,7 @@
 //! The control socket of a running node: [`levada_client::control`] has its requests and replies.
 
 mod access;
+mod explain;
 mod groups;
 mod identities;
 mod invitations;
@@ -9,6 +10,7 @@ mod log;
 mod remaining;
 mod reply;
 mod revoke;
+mod rights;
 mod serve;
 mod share;
 

@@ -10,7 +10,10 @@ mod grant;
 mod groups;
 mod operations;
 mod path;
+mod permit;
+mod question;
 mod refusal;
+mod requested;
 mod start;
 mod verify;
 

@@ -107,6 +107,12 @@ impl Node {
         self.key.identity()
     }
 
+    /// The name of `identity` here, or its key.
+    pub(crate) fn shown_name(&self, identity: &Identity) -> String {
+        let name = self.peers.names.of(identity);
+        name.map_or_else(|| identity.to_string(), |name| name.to_string())
+    }
+
     /// The addresses for other machines: first `preferred`, then the advertised ones, then those of
     /// this machine.
     pub(crate) fn addresses(&self, preferred: &[String]) -> Vec<String> {

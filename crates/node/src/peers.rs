@@ -25,6 +25,8 @@ const SUCCESSIONS: usize = 1000;
 const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
 /// The exchanges of tickets of one source at a time; others wait.
 const EXCHANGES: usize = 64;
+/// The questions of rules that wait for a reply, of one source with peers that have no right.
+const QUESTIONS: usize = 8;
 
 /// The peers of a node: their handshakes, connections and runs, and the limits for each of them.
 pub(crate) struct Peers {
@@ -36,6 +38,8 @@ pub(crate) struct Peers {
     pub(crate) attempts: Attempts,
     /// Limits the exchanges of tickets that a source runs at a time.
     pub(crate) exchanges: SourcePermits,
+    /// Limits the questions of rules that wait, of a source with peers that have no right.
+    pub(crate) questions: SourcePermits,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,
     /// Limits the operations of peers that have not proved a right.
@@ -58,6 +62,7 @@ impl Peers {
             sessions: RunningSessions::default(),
             attempts: Attempts::new(limits.invitation_attempts, limits.invitation_attempts_total),
             exchanges: SourcePermits::new(EXCHANGES),
+            questions: SourcePermits::new(QUESTIONS),
             successions: Limiter::new(SUCCESSIONS_OF_SOURCE, SUCCESSIONS, SUCCESSIONS_PERIOD),
             operations: Limiter::new(
                 limits.operations,

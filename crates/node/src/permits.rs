@@ -30,6 +30,11 @@ impl SourcePermits {
         timeout(MAX_WAIT, self.semaphore(source).acquire_owned()).await.ok()?.ok()
     }
 
+    /// A permit of `source`, if one is free.
+    pub(crate) fn try_permit(&self, source: IpAddr) -> Option<OwnedSemaphorePermit> {
+        self.semaphore(source).try_acquire_owned().ok()
+    }
+
     fn semaphore(&self, source: IpAddr) -> Arc<Semaphore> {
         let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(semaphore) = sources.get(&source).and_then(Weak::upgrade) {
@@ -54,6 +59,7 @@ mod tests {
         let _second = permits.permit(one).await.unwrap();
         assert!(permits.permit(one).await.is_none());
         assert!(permits.permit(two).await.is_some());
+        assert!(permits.try_permit(one).is_none() && permits.try_permit(two).is_some());
         drop(first);
         assert!(permits.permit(one).await.is_some());
         assert_eq!(permits.sources.lock().unwrap().len(), 2);

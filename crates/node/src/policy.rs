@@ -1,36 +1,31 @@
-//! Rights and blocks of the configuration, the command line and of groups.
+//! Rights, blocks and rules of the configuration, the command line and of groups.
 
 mod configured;
 mod inputs;
 mod lists;
+mod right;
 mod shared;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
+use levada_config::{Asked, Decision, Prospect, RuleRight};
 use levada_core::{Identity, UnixTime};
 
 pub(crate) use configured::Configured;
 pub(crate) use inputs::Inputs;
-pub(crate) use lists::{ListedRight, Lists, Origin, PolicyError};
+pub(crate) use lists::{Lists, PolicyError};
+pub(crate) use right::{ListedRight, Origin};
 pub(crate) use shared::{GroupExchange, RefusedSet, SharedSet};
 
-/// The allow-list and blocks of the configuration and the command line, and the rights of groups,
-/// which change while the node runs. The rights of single identities are in the store.
+/// The allow-list, blocks and rules of the configuration and the command line, and the rights of
+/// groups, which change while the node runs. The rights of single identities are in the store.
 pub struct Policy {
     lists: ArcSwap<Lists>,
     /// Locked for a request or start from its check to its commit, and for a change from its
     /// commit until the lists have it. So nothing that a change forbids is committed after it.
     inputs: RwLock<Inputs>,
-}
-
-/// A permission that the lists give.
-pub(crate) struct Permitted {
-    /// The group that gives it.
-    pub(crate) group: Option<Arc<str>>,
-    /// The time to which a session by it lasts at most.
-    pub(crate) until: UnixTime,
 }
 
 /// The lists before and after a change.
@@ -80,23 +75,42 @@ impl Policy {
     }
 
     pub(crate) fn allows_any(&self, identity: &Identity, now: UnixTime) -> bool {
-        self.lists.load().of(identity).any(|right| right.is_valid(now))
+        self.lists.load().allows_any(identity, now)
     }
 
-    /// The permission of `identity` to request `service`. With `by_name`, an entry for every
-    /// service does not count. One that no group gives is preferred, then the one that ends last.
-    pub(crate) fn permission(
+    /// The right of `identity` to request `service`. With `by_name`, an entry for every service
+    /// does not count. One that no group gives is preferred, then the one that ends last.
+    pub(crate) fn right(
         &self,
         identity: &Identity,
-        service: &str,
-        by_name: bool,
+        (service, by_name): (&str, bool),
         now: UnixTime,
-    ) -> Option<Permitted> {
+    ) -> Option<ListedRight> {
         let lists = self.lists.load();
         let rights = lists.of(identity).filter(|right| right.is_valid(now));
         let rights = rights.filter(|right| right.covers(service, by_name));
-        let best = rights.max_by_key(|right| (right.group.is_none(), right.expires))?;
-        Some(Permitted { group: best.group.clone(), until: best.expires })
+        rights.max_by_key(|right| (right.group.is_none(), right.expires)).cloned()
+    }
+
+    /// The decision of the first rule that matches, if one does.
+    pub(crate) fn rule(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Decision> {
+        self.lists.load().rules.evaluate(asked, now)
+    }
+
+    /// The rights that rules may give `identity` to a service of `node`.
+    pub(crate) fn prospect(
+        &self,
+        identity: &Identity,
+        node: &Identity,
+        service: (&str, bool),
+        now: UnixTime,
+    ) -> Prospect {
+        self.lists.load().rules.prospect(identity, node, service, now)
+    }
+
+    /// The rights that rules may give at `node`.
+    pub(crate) fn rule_rights(&self, node: &Identity) -> Vec<RuleRight> {
+        self.lists.load().rules.rights(node)
     }
 
     /// Returns true if a right of `identity` to `service` has expired.
@@ -108,11 +122,12 @@ impl Policy {
     ) -> bool {
         let lists = self.lists.load();
         lists.of(identity).any(|right| right.covers(service, false) && !right.is_valid(now))
+            || lists.rules.gave_to(identity, now)
     }
 
     /// The blocked identities.
     pub(crate) fn blocked(&self) -> BTreeSet<Identity> {
-        self.lists.load().block.clone()
+        self.lists.load().block.keys().copied().collect()
     }
 
     /// Returns true if the configuration or a group names `identity`: with any role, so that its
@@ -122,7 +137,12 @@ impl Policy {
     }
 
     pub(crate) fn blocks(&self, identity: &Identity) -> bool {
-        self.lists.load().block.contains(identity)
+        self.lists.load().block.contains_key(identity)
+    }
+
+    /// The place of the block of `identity` in the configuration, as FILE:LINE.
+    pub(crate) fn place_of_block(&self, identity: &Identity) -> Option<Arc<str>> {
+        self.lists.load().block.get(identity).cloned()
     }
 
     /// Returns true if `identity` may read the sets of groups that this node signs.

@@ -139,6 +139,11 @@ pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
     source.table.get("type").and_then(toml::Value::as_str) == Some(CATALOGUE)
 }
 
+/// Returns true if a service is a shell.
+pub(crate) fn is_shell(source: &ServiceSource) -> bool {
+    source.table.get("type").and_then(toml::Value::as_str) == Some(SHELL)
+}
+
 fn from_source(
     source: &ServiceSource,
     names: (&Known, &Groups),

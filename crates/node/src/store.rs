@@ -27,6 +27,7 @@ pub(crate) mod row;
 mod secrets;
 mod session;
 mod session_list;
+mod session_state;
 mod share;
 mod start;
 mod succession;
@@ -51,8 +52,9 @@ pub use removal::Removed;
 pub use request::RequestError;
 pub use retention::Pruned;
 pub use rights::DenialReason;
-pub use session::{NewSession, Permission, SessionRecord, SessionState, SessionSummary};
+pub use session::{NewSession, Permission, RuleGrant, SessionRecord, SessionSummary};
 pub use session_list::SessionFilter;
+pub use session_state::SessionState;
 pub use share::{NewShare, ShareRecord};
 pub use start::{NewStart, StartError};
 pub use succession::{AppliedSuccession, SuccessionError};
@@ -92,6 +94,7 @@ const NODE: Kind = Kind {
         include_str!("store/schema/node-5.sql"),
         include_str!("store/schema/node-6.sql"),
         include_str!("store/schema/node-7.sql"),
+        include_str!("store/schema/node-8.sql"),
     ],
     exclusive: true,
     busy_timeout: Duration::ZERO,

@@ -11,7 +11,8 @@ use levada_config::Member;
 use levada_core::{Framing, Identity, Succession, UnixTime};
 use levada_home::known::Known;
 use levada_node::store::{
-    Pruned, RedeemError, RightSource, SessionFilter, SessionState, StartError, Store, StoreError,
+    Pruned, RedeemError, RightSource, RuleGrant, SessionFilter, SessionState, StartError, Store,
+    StoreError,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -25,6 +26,7 @@ const NODE_4: &str = include_str!("fixtures/node-v4.db.sql");
 const NODE_5: &str = include_str!("fixtures/node-v5.db.sql");
 const NODE_6: &str = include_str!("fixtures/node-v6.db.sql");
 const NODE_7: &str = include_str!("fixtures/node-v7.db.sql");
+const NODE_8: &str = include_str!("fixtures/node-v8.db.sql");
 const KNOWN_1: &str = include_str!("fixtures/known-v1.db.sql");
 const KNOWN_2: &str = include_str!("fixtures/known-v2.db.sql");
 /// The time at which the fixtures were made.
@@ -192,6 +194,21 @@ fn node_7_has_groups_and_sets_of_groups() {
 }
 
 #[test]
+fn node_8_has_the_rule_that_has_given_a_session() {
+    let (_folder, path) = restore(NODE_8);
+    let store = Store::open(&path).unwrap();
+    store.integrity_check().unwrap();
+    let rule = |byte| store.session(&id(byte)).unwrap().unwrap().rule;
+    assert_eq!(rule(1), Some(RuleGrant { approved_by: None }));
+    let approved_by = Some(Identity::from_bytes([0x46; 32]));
+    assert_eq!(rule(2), Some(RuleGrant { approved_by }));
+    assert_eq!(rule(3), None);
+    // Earlier versions had no rules.
+    let (_folder, path) = restore(NODE_7);
+    assert_eq!(Store::open(&path).unwrap().session(&id(1)).unwrap().unwrap().rule, None);
+}
+
+#[test]
 fn known_1_and_2_are_read() {
     for sql in [KNOWN_1, KNOWN_2] {
         known_is_read(sql);
@@ -232,7 +249,7 @@ fn the_newest_schemas_are_those_of_the_fixtures() {
     let [node, known] = ["node.db", "known.db"].map(|name| folder.path().join(name));
     drop(Store::open(&node).unwrap());
     drop(Known::open(&known).unwrap());
-    for (fresh, sql) in [(&node, NODE_7), (&known, KNOWN_2)] {
+    for (fresh, sql) in [(&node, NODE_8), (&known, KNOWN_2)] {
         let (_folder, fixture) = restore(sql);
         assert_eq!(schema(fresh), schema(&fixture), "{}", fresh.display());
     }

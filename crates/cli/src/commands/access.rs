@@ -1,5 +1,9 @@
 //! `levada access`: shows and changes who may use the services of this home's node.
 
+mod explain;
+mod lines;
+mod test;
+
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
@@ -25,7 +29,9 @@ use crate::output::{self, Cell, Wide, plain};
   levada access
   levada access bob --json
   levada access allow bob --service web --expires 7d
-  levada access remove bob --all")]
+  levada access remove bob --all
+  levada access explain bob exec -- df -h
+  levada access test rights.txt")]
 pub struct Arguments {
     #[command(subcommand)]
     change: Option<Change>,
@@ -43,9 +49,12 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant)]
 enum Change {
     Allow(Allow),
     Remove(Remove),
+    Explain(explain::Arguments),
+    Test(test::Arguments),
 }
 
 /// Give a known identity, or a group, the right to request services
@@ -111,6 +120,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         None => list(&home, arguments).await,
         Some(Change::Allow(change)) => allow(&home, change).await,
         Some(Change::Remove(change)) => remove(&home, change).await,
+        Some(Change::Explain(arguments)) => explain::run(&home, arguments).await,
+        Some(Change::Test(arguments)) => test::run(&home, arguments),
     }
 }
 
@@ -129,6 +140,7 @@ async fn list(home: &Home, arguments: Arguments) -> Outcome {
         output::columns(&heading, &rights, wide)?;
     }
     let others = [
+        (rows(&answer, "rules_for_everyone", for_everyone), FOR_EVERYONE),
         (rows(&answer, "blocked", blocked), BLOCKED),
         (rows(&answer, "invitations", invitation), INVITATIONS),
         (rows(&answer, "tickets", ticket), TICKETS),
@@ -142,6 +154,7 @@ async fn list(home: &Home, arguments: Arguments) -> Outcome {
 
 /// The heading over the rows of [`invitation`].
 pub const INVITATIONS: &[&str] = &["invitation", "service", "name", "until"];
+const FOR_EVERYONE: &[&str] = &["rule for everyone", "service", "asks"];
 const BLOCKED: &[&str] = &["identity", "state"];
 const TICKETS: &[&str] = &["ticket", "content", "for", "exchanged", "until"];
 
@@ -166,6 +179,9 @@ fn right(right: &Value) -> Vec<Cell> {
         (group, Some(place)) if group.starts_with(GROUP_PREFIX) => {
             format!("{} ({})", plain(group), plain(place))
         }
+        ("rule" | "rule that asks", Some(place)) => {
+            format!("{} ({})", plain(place), text(&right["from"]))
+        }
         ("middlebox", Some(allow)) => format!("middlebox ({})", plain(allow)),
         (from, _) => from.to_owned(),
     };
@@ -179,6 +195,11 @@ fn right(right: &Value) -> Vec<Cell> {
         time(&right["last_used"]),
         if running > 0 { Cell::running(running.to_string()) } else { Cell::whole(running) },
     ]
+}
+
+fn for_everyone(rule: &Value) -> Vec<Cell> {
+    let asks = if rule["asks"] == true { "yes" } else { "no" };
+    vec![text(&rule["place"]).into(), text(&rule["service"]).into(), asks.into()]
 }
 
 fn blocked(blocked: &Value) -> Vec<Cell> {

@@ -61,7 +61,7 @@ const fn record(name: &'static str, phrases: usize, openers: usize) -> Record {
 }
 
 const RECORD: &[Record] = &[
-    record("capability", 19, 121),
+    record("capability", 17, 117),
     record("catalogue", 29, 121),
     record("channel", 46, 134),
     record("cli", 34, 75),
@@ -76,7 +76,7 @@ const RECORD: &[Record] = &[
     record("node", 25, 70),
     record("preload", 95, 145),
     record("ring", 111, 142),
-    record("service", 26, 104),
+    record("service", 24, 100),
     record("services", 46, 123),
     record("session", 32, 87),
     record("swarm", 145, 146),

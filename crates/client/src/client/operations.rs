@@ -21,6 +21,9 @@ use super::{Client, ClientError, Over, RequestSpec, Running, Target};
 
 /// How long a node may take to answer an operation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time limit for the answer to a request. The node may have to ask an entity, which has two
+/// minutes.
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(150);
 
 impl Client {
     /// Queries the services of the node: the one named `service`, or all of them.
@@ -390,9 +393,13 @@ pub(super) async fn answer_to(
     operation: Operation,
 ) -> Result<Answer, ClientError> {
     tracing::debug!(operation = operation.name(), "sending an operation");
+    let limit = match operation {
+        Operation::Request(_) | Operation::Start(_) => REQUEST_TIMEOUT,
+        _ => ANSWER_TIMEOUT,
+    };
     let message = wire::Operation::from(operation);
     stream.send(&Zeroizing::new(wire::encode(&message))).await?;
-    let received = timeout(ANSWER_TIMEOUT, stream.receive(wire::MAX_MESSAGE))
+    let received = timeout(limit, stream.receive(wire::MAX_MESSAGE))
         .await
         .map_err(|_| ClientError::Unreachable("the node did not answer".into()))??;
     let bytes = Zeroizing::new(received.ok_or_else(unexpected)?);

@@ -13,14 +13,12 @@ use levada_transport::{Tcp, connect_tcp};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::operations::{unexpected, wire_request};
+use super::operations::{REQUEST_TIMEOUT, unexpected, wire_request};
 use super::{Client, ClientError, RequestSpec, Target};
 use levada_home::address;
 
 /// How long one address may take to accept a TCP connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a node may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Codes of an ALERT (`docs/protocol.md`, "Frames of a path"): the policy of a party, a session
 /// that could not be resumed, an unreachable neighbour.
 const REFUSED: u8 = 2;
@@ -66,7 +64,7 @@ impl Client {
         let operation = Operation::Start(wire_request(&spec));
         let message = Zeroizing::new(wire::encode(&wire::Operation::from(operation)));
         session.control(&message).map_err(failed)?;
-        let answer = timeout(ANSWER_TIMEOUT, receive_answer(&session, &path)).await;
+        let answer = timeout(REQUEST_TIMEOUT, receive_answer(&session, &path)).await;
         let late = || ClientError::Unreachable("the node did not answer in time".to_owned());
         match answer.map_err(|_| late())?? {
             Answer::StartedAtOnce(_) => Ok(session),

@@ -6,9 +6,13 @@ use levada_core::{Identity, UnixTime};
 use levada_home::known::Known;
 
 use super::asked::Asked;
+use super::requesters::Named;
 use super::rule::{Action, Rule, Verdict};
 use super::source::RuleSource;
-use crate::ConfigError;
+use crate::{ConfigError, Groups, Subject};
+
+/// The maximum number of members of groups in all rules together.
+const MAX_MEMBERS: usize = 100_000;
 
 /// Rules in order, with names resolved to keys.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +32,10 @@ pub struct Decision {
 pub struct RuleRight {
     /// The identity; `None` for every identity.
     pub identity: Option<Identity>,
+    /// The group that the rule names, of which the identity is a member.
+    pub group: Option<Arc<str>>,
+    /// The time from which it gives no right, because the group has expired.
+    pub until: UnixTime,
     /// The name of the service, in which `*` stands for any characters.
     pub service: String,
     /// The place of the rule, as FILE:LINE.
@@ -48,13 +56,36 @@ pub enum Prospect {
 }
 
 impl Rules {
-    /// Resolves the names in rules to the keys that are pinned now.
+    /// Resolves the names in rules to the keys that are pinned now. Groups have no members yet:
+    /// [`Self::expanded`] has them.
     ///
     /// # Errors
     /// [`ConfigError`] for a name that is not pinned, with its position.
     pub fn resolve(sources: &[RuleSource], known: &Known) -> Result<Self, ConfigError> {
         let rules = sources.iter().map(|source| source.resolve(known));
         Ok(Self(rules.collect::<Result<_, _>>()?))
+    }
+
+    /// The same rules, with the members that their groups have in `groups`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for a group that does not exist, and for too many members.
+    pub fn expanded(&self, groups: &Groups) -> Result<Self, ConfigError> {
+        let mut rules = self.0.clone();
+        let mut total = 0;
+        for rule in &mut rules {
+            total += rule.requesters.expand(groups)?;
+            if let Some(group) = rule.requesters.groups().next().filter(|_| total > MAX_MEMBERS) {
+                let text = format!("the groups of all rules have more than {MAX_MEMBERS} members");
+                return Err(group.wrong(text));
+            }
+        }
+        Ok(Self(rules))
+    }
+
+    /// The groups that the rules name.
+    pub fn groups(&self) -> impl Iterator<Item = &Subject> {
+        self.0.iter().flat_map(|rule| rule.requesters.groups())
     }
 
     /// The decision of the first rule that matches; `None` if none does.
@@ -70,13 +101,17 @@ impl Rules {
         let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
         let rights_of = |rule: &Rule| {
             let services: Vec<String> = rule.services_at(node).map(str::to_owned).collect();
-            let asks = matches!(rule.action, Action::Ask(..));
-            let place = rule.place.clone();
-            let of = move |identity| {
-                let place = place.clone();
-                let right =
-                    move |service| RuleRight { identity, service, place: place.clone(), asks };
-                services.clone().into_iter().map(right)
+            let of = |named: Option<Named<'_>>| {
+                let template = RuleRight {
+                    identity: named.as_ref().map(|named| named.identity),
+                    group: named.as_ref().and_then(|named| named.group).map(Arc::from),
+                    until: named.map_or(UnixTime::NEVER, |named| named.until),
+                    service: String::new(),
+                    place: rule.place.clone(),
+                    asks: matches!(rule.action, Action::Ask(..)),
+                };
+                let services = services.clone().into_iter();
+                services.map(move |service| RuleRight { service, ..template.clone() })
             };
             rule.requesters.all().flat_map(of).collect::<Vec<_>>()
         };
@@ -85,23 +120,44 @@ impl Rules {
 
     /// Returns true if a rule that allows or asks names `identity`. A rule for everyone names
     /// no identity.
-    pub fn may_give_to(&self, identity: &Identity) -> bool {
+    pub fn may_give_to(&self, identity: &Identity, now: UnixTime) -> bool {
         let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
-        self.0.iter().filter(gives).any(|rule| rule.requesters.names(identity))
+        self.0.iter().filter(gives).any(|rule| rule.requesters.name_validly(identity, now))
     }
 
-    /// Returns true if a rule names `identity`.
-    pub fn names(&self, identity: &Identity) -> bool {
-        self.0.iter().any(|rule| rule.requesters.names(identity))
+    /// Returns true if a rule that allows or asks names `identity` as a member of a group that has
+    /// expired.
+    pub fn gave_to(&self, identity: &Identity, now: UnixTime) -> bool {
+        let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
+        let mut of = self.0.iter().filter(gives).map(|rule| &rule.requesters);
+        of.any(|all| all.names(identity) && !all.name_validly(identity, now))
+    }
+
+    /// Returns true if a rule names `identity`, as a requester or as the entity that it asks.
+    pub fn name(&self, identity: &Identity) -> bool {
+        self.0.iter().any(|rule| {
+            rule.requesters.names(identity)
+                || matches!(&rule.action, Action::Ask(entity, _) if entity == identity)
+        })
+    }
+
+    /// Replaces the keys that stand for names: in the requesters of rules that allow, and the
+    /// entities that rules ask. `successor` returns the key that a name stands for now.
+    pub fn follow_names(&mut self, successor: impl Fn(Identity) -> Identity) {
+        for rule in &mut self.0 {
+            match &mut rule.action {
+                Action::Allow(_) => rule.requesters.follow_names(&successor),
+                Action::Ask(entity, _) => *entity = successor(*entity),
+                Action::Deny => {}
+            }
+        }
     }
 
     /// Lets the rules that deny or ask concern the successors of the keys that they name: a rotation
-    /// must not lead past them. `rotations` are pairs of a key and its successor. Returns true if a
-    /// rule has changed.
-    pub fn follow(&mut self, rotations: &[(Identity, Identity)]) -> bool {
-        let restrict = |rule: &&mut Rule| !matches!(rule.action, Action::Allow(_));
-        let rules = self.0.iter_mut().filter(restrict);
-        rules.fold(false, |changed, rule| rule.requesters.follow(rotations) || changed)
+    /// must not lead past them. `rotations` are pairs of a key and its successor.
+    pub fn follow(&mut self, rotations: &[(Identity, Identity)]) {
+        let restricts = |rule: &&mut Rule| !matches!(rule.action, Action::Allow(_));
+        self.0.iter_mut().filter(restricts).for_each(|rule| rule.requesters.follow(rotations));
     }
 
     /// The rights that the rules may give `identity` to a service with some parameters. `by_name` is
@@ -110,8 +166,8 @@ impl Rules {
         &self,
         identity: &Identity,
         node: &Identity,
-        service: &str,
-        by_name: bool,
+        (service, by_name): (&str, bool),
+        now: UnixTime,
     ) -> Prospect {
         let mut prospect = Prospect::Unconcerned;
         for rule in self.0.iter().filter(|rule| rule.concerns(identity, node, service)) {
@@ -121,7 +177,9 @@ impl Rules {
                     return Prospect::Denied(rule.place.clone());
                 }
                 Action::Deny => break,
-                _ if !by_name || rule.names(node, service) => prospect = Prospect::Possible,
+                _ if rule.may_give(identity, node, (service, by_name), now) => {
+                    prospect = Prospect::Possible;
+                }
                 _ => {}
             }
         }

@@ -63,12 +63,24 @@ impl Rule {
         self.services.iter().any(|pattern| pattern.is_exact() && pattern.matches(node, service))
     }
 
+    /// Returns true if it can give the identity a right to the service; with `by_name`, only if it
+    /// names the service.
+    pub(super) fn may_give(
+        &self,
+        identity: &Identity,
+        node: &Identity,
+        (service, by_name): (&str, bool),
+        now: UnixTime,
+    ) -> bool {
+        self.requesters.are_valid(identity, now) && (!by_name || self.names(node, service))
+    }
+
     /// The verdict; `None` if the rule does not match.
     pub(super) fn verdict(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Verdict> {
         if !self.concerns(asked.identity, asked.node, asked.service) {
             return None;
         }
-        let gives = !asked.by_name || self.names(asked.node, asked.service);
+        let gives = self.may_give(asked.identity, asked.node, (asked.service, asked.by_name), now);
         match &self.action {
             Action::Deny => Some(Verdict::Deny),
             Action::Allow(terms) => {

@@ -9,7 +9,7 @@ use super::requesters::RequestersSource;
 use super::rule::{Action, Rule};
 use super::terms::{AllowTerms, AskTerms};
 use crate::reader::{Section, Value};
-use crate::{ConfigError, IdentityRef};
+use crate::{ConfigError, IdentityRef, Subject};
 
 /// Stands for every node.
 const ANY: &str = "*";
@@ -61,7 +61,8 @@ impl RuleSource {
             Ok(ActionSource::Ask(IdentityRef::read(&ask)?, AskTerms::read(&section)?))
         });
         let action = ask.transpose()?;
-        Self::with(&section, action, |value| ServiceRef::read(value, false))
+        let service = |value: &Value<'_>| ServiceRef::read(value, false);
+        Self::with(&section, action, RequestersSource::read, service)
     }
 
     /// Reads a rule of a policy of `levada approve`, whose services are those of any node.
@@ -76,16 +77,18 @@ impl RuleSource {
             "expires",
             "uses",
         ])?;
-        Self::with(&section, None, |value| ServiceRef::read(value, true))
+        let service = |value: &Value<'_>| ServiceRef::read(value, true);
+        Self::with(&section, None, RequestersSource::read_of_policy, service)
     }
 
     fn with(
         section: &Section<'_>,
         action: Option<ActionSource>,
+        requesters: impl Fn(&Value<'_>) -> Result<RequestersSource, ConfigError>,
         service: impl Fn(&Value<'_>) -> Result<ServiceRef, ConfigError>,
     ) -> Result<Self, ConfigError> {
         let action = action.map_or_else(|| read_action(section), Ok)?;
-        let requesters = section.required("requesters", "a list of identities, or [\"*\"]")?;
+        let whom = section.required("requesters", "a list of identities, or [\"*\"]")?;
         let value = section.required("services", "a list of services, or [\"*\"]")?;
         let services = value.each(service)?;
         if services.is_empty() {
@@ -93,13 +96,25 @@ impl RuleSource {
         }
         Ok(Self {
             place: format!("{}:{}", section.file().display(), section.line()).into(),
-            requesters: RequestersSource::read(&requesters)?,
+            requesters: requesters(&whom)?,
             services,
             action,
         })
     }
 
-    /// Resolves names to the keys that are pinned now.
+    /// The identities that it names: its requesters, and the entity that it asks.
+    pub fn identities(&self) -> impl Iterator<Item = &IdentityRef> {
+        let requesters = self.requesters.named().filter_map(|subject| match subject {
+            Subject::Identity(identity) => Some(identity),
+            Subject::Group(_) => None,
+        });
+        requesters.chain(match &self.action {
+            ActionSource::Ask(entity, _) => Some(entity),
+            _ => None,
+        })
+    }
+
+    /// Resolves names to the keys that are pinned now. Groups have no members yet.
     pub(super) fn resolve(&self, known: &Known) -> Result<Rule, ConfigError> {
         let services = self.services.iter().map(|service| service.resolve(known));
         Ok(Rule {

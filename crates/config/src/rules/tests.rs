@@ -5,7 +5,7 @@ use levada_home::known::Known;
 use tempfile::TempDir;
 
 use super::*;
-use crate::Config;
+use crate::{Config, GroupDefinition, Groups, Member};
 
 const ALICE: Identity = Identity::from_bytes([1; 32]);
 const BOB: Identity = Identity::from_bytes([2; 32]);
@@ -96,7 +96,8 @@ fn the_first_matching_rule_decides() {
     assert_eq!(of(&ALICE, "clock", None), YES);
     assert_eq!(of(&BOB, "exec", None), YES);
     assert_eq!(of(&BOB, "exec", Some(&["uname"])), None);
-    let elsewhere = Asked { node: &BOB, ..asked(&BOB, "clock", &params(None)) };
+    let none = params(None);
+    let elsewhere = Asked { node: &BOB, ..asked(&BOB, "clock", &none) };
     assert_eq!(verdict(&rules, &elsewhere), None);
     let place = rules.evaluate(&asked(&BOB, "clock", &params(None)), NOW).unwrap().place;
     assert_eq!(&*place, "rules.toml:14");
@@ -186,7 +187,10 @@ fn a_pattern_with_a_star_gives_no_service_that_must_be_named() {
         let rules = config(&format!("[[rule]]\nrequesters = ['*']\n{rule}"));
         let params = params(None);
         let asked = Asked { by_name: true, ..asked(&BOB, "shell", &params) };
-        (verdict(&rules, &asked), rules.prospect(&BOB, &WELL, "shell", true) == Prospect::Possible)
+        (
+            verdict(&rules, &asked),
+            rules.prospect(&BOB, &WELL, ("shell", true), NOW) == Prospect::Possible,
+        )
     };
     assert_eq!(of("services = ['*']"), (None, false));
     assert_eq!(of("services = ['shell']"), (YES, true));
@@ -202,12 +206,12 @@ fn prospects_follow_the_order_of_the_rules() {
          [[rule]]\nrequesters = ['*']\nservices = ['exec']\nallow = false\n\
          [[rule]]\nrequesters = ['*']\nservices = ['exec', 'echo']",
     );
-    let of = |identity, service| rules.prospect(identity, &WELL, service, false);
+    let of = |identity, service| rules.prospect(identity, &WELL, (service, false), NOW);
     assert_eq!(of(&ALICE, "exec"), Prospect::Possible);
     assert_eq!(of(&BOB, "exec"), Prospect::Denied("config.toml:5".into()));
     assert_eq!(of(&BOB, "echo"), Prospect::Possible);
     assert_eq!(of(&BOB, "clock"), Prospect::Unconcerned);
-    assert!(rules.may_give_to(&ALICE) && !rules.may_give_to(&BOB));
+    assert!(rules.may_give_to(&ALICE, NOW) && !rules.may_give_to(&BOB, NOW));
     let rights = rules.rights(&WELL);
     let named: Vec<_> = rights.iter().map(|right| (right.identity, &*right.service)).collect();
     assert_eq!(named, [(Some(ALICE), "exec"), (None, "exec"), (None, "echo")]);
@@ -220,11 +224,51 @@ fn a_rotated_key_does_not_lead_past_a_rule() {
          [[rule]]\nrequesters = ['alice']\nservices = ['echo']\nask = 'eve'\n\
          [[rule]]\nrequesters = ['alice']\nservices = ['clock']",
     );
-    assert!(rules.follow(&[(EVE, BOB), (ALICE, EVE)]) && !rules.follow(&[(ALICE, EVE)]));
+    rules.follow(&[(EVE, BOB), (ALICE, EVE)]);
     let params = params(None);
     let of = |service| verdict(&rules, &asked(&BOB, service, &params));
     // A right is not passed on by a rotation, as one of `allow` is not.
     assert_eq!([of("exec"), of("echo"), of("clock")], [NO, ASK, None]);
+}
+
+fn group(name: &str, members: &[Identity], until: UnixTime) -> GroupDefinition {
+    let members = members.iter().copied().map(Member::Identity).collect();
+    GroupDefinition { name: name.to_owned(), members, until }
+}
+
+#[test]
+fn a_rule_concerns_the_members_of_its_groups() {
+    let rules = config(
+        "[[rule]]\nrequesters = ['group:admins', 'bob']\nservices = ['exec']\n\
+         [[rule]]\nrequesters = ['group:guests']\nservices = ['clock']\nask = 'eve'\n\
+         [[rule]]\nrequesters = ['group:guests']\nservices = ['echo']\nallow = false"
+            .replace("bob", &BOB.to_string())
+            .as_str(),
+    );
+    let params = params(None);
+    let of = |rules: &Rules, identity, service| verdict(rules, &asked(identity, service, &params));
+    // Without members, the rule still concerns who is named.
+    assert_eq!([of(&rules, &ALICE, "exec"), of(&rules, &BOB, "exec")], [None, YES]);
+    let expand = |groups: &[GroupDefinition]| {
+        rules.expanded(&Groups::expand(groups, false).unwrap()).map_err(|error| error.to_string())
+    };
+    let guests = group("guests", &[WELL], NOW);
+    let mut some = expand(&[group("admins", &[ALICE], UnixTime(1001)), guests.clone()]).unwrap();
+    assert_eq!([of(&some, &ALICE, "exec"), of(&some, &EVE, "exec")], [YES, None]);
+    let rights = some.rights(&WELL);
+    let named: Vec<_> =
+        rights.iter().map(|right| (right.identity, right.group.as_deref())).collect();
+    let [admins, guest] = [(Some(ALICE), Some("admins")), (Some(WELL), Some("guests"))];
+    assert_eq!(named, [(Some(BOB), None), admins, guest]);
+    // A group that has expired gives no right, and leads past no rule.
+    assert_eq!([of(&some, &WELL, "clock"), of(&some, &WELL, "echo")], [NO, NO]);
+    assert!(some.may_give_to(&ALICE, NOW) && !some.may_give_to(&WELL, NOW));
+    some.follow(&[(WELL, EVE)]);
+    assert_eq!([of(&some, &EVE, "clock"), of(&some, &EVE, "echo")], [NO, NO]);
+    let none = expand(&[guests]).unwrap_err();
+    assert!(none.starts_with("config.toml:2: key `rule[0].requesters[0]`: no group"), "{none}");
+    let of_policy = try_policy("[[rule]]\nrequesters = ['group:admins']\nservices = ['*/*']");
+    assert!(of_policy.unwrap_err().contains("requesters[0]"));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use levada_home::Home;
 use levada_home::address::{self, advertised};
 
 use super::reply::{check_service, on_store, refused, send};
-use super::{access, groups, identities, invitations, list, log, revoke, share};
+use super::{access, explain, groups, identities, invitations, list, log, revoke, rights, share};
 
 /// The maximum length of a request, in bytes.
 const MAX_REQUEST: u64 = 64 * 1024;
@@ -164,7 +164,11 @@ async fn handle(node: &Arc<Node>, request: Request) -> Handled {
             invite(node, service, name, expires_secs, &addresses).await
         }
         Request::RevokeId { id } => revoke::revoke(node, id).await,
-        Request::Access { identity } => access::list(node, identity).await,
+        Request::Access { identity } => rights::list(node, identity).await,
+        Request::Explain { identity, service, params, expires_secs, uses } => {
+            let wanted = (service, params, expires_secs, uses);
+            explain::explain(node, identity, wanted).await
+        }
         Request::Allow { identity, services, expires_secs, uses } => {
             access::allow(node, identity, services, expires_secs, uses).await
         }

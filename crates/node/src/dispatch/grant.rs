@@ -13,15 +13,16 @@ use levada_service::{Over, Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
+use crate::decide::{Origin, Permitted};
 use crate::granted::GrantedPath;
 use crate::services::Offered;
 use crate::store::{NewSession, Permission, RequestError};
+use crate::wanted::Wanted;
 
 use super::connect;
 use super::context::{OperationResult, RequestContext};
-use super::refusal::{
-    check_draining, denied, failed, no_longer_permitted, not_open, unknown_service,
-};
+use super::refusal::{check_draining, denied, failed, no_longer_permitted, unknown_service};
+use super::requested::{framing, holder, params, starts};
 use super::start::{Admitted, Start, about, refused_params};
 
 /// A session that was granted but is not stored yet.
@@ -31,13 +32,17 @@ pub(super) struct Grant {
     service: String,
     framing: Framing,
     requester: Identity,
-    body: LinkBody,
+    pub(super) body: LinkBody,
     link: Vec<u8>,
     link_id: LinkId,
     secret: Zeroizing<[u8; 32]>,
-    about: String,
-    permission: Permission,
-    now: UnixTime,
+    pub(super) about: String,
+    pub(super) permission: Permission,
+    /// The expiry in the request.
+    requested_expires: Option<UnixTime>,
+    /// The entity that must approve the session before it is created.
+    pub(super) asks: Option<Identity>,
+    pub(super) now: UnixTime,
 }
 
 /// Requests a session and serves its first start to its end.
@@ -63,20 +68,21 @@ impl RequestContext {
     /// Creates a session. The grant is sent only after the session is on disk.
     pub(super) async fn request(self: &Arc<Self>, request: wire::Request) -> OperationResult {
         self.store_end_of_right(&request.service).await?;
-        let (grant, ()) = self.grant(request, |service, params| service.check(params))?;
+        let (mut grant, ()) = self.grant(request, |service, params| service.check(params))?;
+        self.obtain_approval(&mut grant).await?;
         let created = self.on_store(move |context, store| {
             let _unchanged = context.node.rights.policy.hold();
-            let may_request = context.node.may_request(&grant.requester, &grant.service);
-            if grant.needs_right() && !may_request {
-                store.store_time(context.node.now())?;
-                return Err(RequestError::NotPermitted);
+            if let Err(refusal) = context.confirm(&mut grant) {
+                store.store_time(context.node.now()).map_err(|error| failed(&error))?;
+                return Err(refusal);
             }
-            store.create_session(&grant.new_session(), grant.now).map(|()| grant)
+            let created = store.create_session(&grant.new_session(), grant.now);
+            created.map(|()| grant).map_err(|error| match error {
+                RequestError::NotPermitted => no_longer_permitted(),
+                RequestError::Store(error) => failed(&error),
+            })
         });
-        let grant = created.await.map_err(|error| match error {
-            RequestError::NotPermitted => no_longer_permitted(),
-            RequestError::Store(error) => failed(&error),
-        })?;
+        let grant = created.await?;
         let _ = self.subject.session.set(grant.id);
         self.slot.mark_proved(&*self.connection);
         Ok(Answer::Granted(grant.granted()))
@@ -89,11 +95,12 @@ impl RequestContext {
         prepare: impl FnOnce(&dyn Service, &Params) -> Result<(R, Option<GrantedPath>), Refused>,
     ) -> Result<(Grant, Admitted<R>), Refusal> {
         self.store_end_of_right(&request.service).await?;
-        let (grant, (run, granted)) = self.grant(request, prepare)?;
+        let (mut grant, (run, granted)) = self.grant(request, prepare)?;
         if grant.body.identity != self.peer {
             return Err(denied("a session is started by its holder; request it first"));
         }
         self.check_framing(grant.framing)?;
+        self.obtain_approval(&mut grant).await?;
         let _ = self.subject.session.set(grant.id);
         let start = grant.start(run, granted);
         let admitted = self.on_store(move |context, store| {
@@ -127,16 +134,15 @@ impl RequestContext {
         let name = one_line(&request.service, MAX_NAME);
         let _ = self.subject.service.set(name.clone());
         check_draining(&self.node)?;
-        let permission = self.node.permission(&self.peer, &request.service, starts(&request));
-        let permission =
-            permission.ok_or_else(|| not_open(&name, &self.node.open_to(&self.peer)))?;
+        let (permitted, asks) = self.decide(&request)?;
         let offered = self.node.services.get(&request.service);
         let offered =
             offered.ok_or_else(|| unknown_service(&name, &self.node.open_to(&self.peer)))?;
         let framing = framing(offered, &request.framing)?;
         let params = params(&request, framing)?;
         let checked = check(&*offered.service, &params).map_err(refused_params)?;
-        Ok((self.mint_grant(request, offered, (framing, params), permission)?, checked))
+        let grant = self.mint_grant(request, offered, (framing, params), permitted)?;
+        Ok((Grant { asks, ..grant }, checked))
     }
 
     fn mint_grant(
@@ -144,25 +150,35 @@ impl RequestContext {
         request: wire::Request,
         offered: &Offered,
         (framing, params): (Framing, Params),
-        (permission, until): (Permission, UnixTime),
+        permitted: Permitted,
     ) -> Result<Grant, Refusal> {
+        let now = self.node.now();
+        let expires = self.expiry(&request, now, permitted.expires)?;
         let body = LinkBody {
             identity: holder(&request, self.peer)?,
             rights: Rights::ALL,
-            expires: self.expiry(&request, self.node.now())?.min(until),
+            expires: expires.min(permitted.until),
             uses: starts(&request),
             max_run: (request.max_run > 0).then_some(request.max_run),
             params,
         };
         let about = about(offered, &body.params);
-        let issuer = (self.node.identity(), self.node.now());
+        let issuer = (self.node.identity(), now);
         let grant = Grant::mint(issuer, &request.service, framing, self.peer, body)?;
-        Ok(Grant { about, permission, ..grant })
+        let permission = permitted.permission;
+        let requested_expires = (request.expires != 0).then_some(UnixTime(request.expires));
+        Ok(Grant { about, permission, requested_expires, ..grant })
     }
 
-    fn expiry(&self, request: &wire::Request, now: UnixTime) -> Result<UnixTime, Refusal> {
+    /// The expiry of a session; `default` is that of a rule if the request sets none.
+    fn expiry(
+        &self,
+        request: &wire::Request,
+        now: UnixTime,
+        default: Option<UnixTime>,
+    ) -> Result<UnixTime, Refusal> {
         if request.expires == 0 {
-            return Ok(now.after(self.node.rights.session_expires));
+            return Ok(default.unwrap_or_else(|| now.after(self.node.rights.session_expires)));
         }
         let expires = UnixTime(request.expires);
         if expires <= now {
@@ -202,8 +218,20 @@ impl Grant {
             secret,
             about,
             permission,
+            requested_expires: None,
+            asks: None,
             now,
         })
+    }
+
+    /// The session as the rules see it.
+    pub(super) fn wanted(&self) -> Wanted<'_> {
+        Wanted {
+            service: &self.service,
+            params: &self.body.params,
+            expires: self.requested_expires,
+            uses: self.body.uses,
+        }
     }
 
     pub(super) fn new_session(&self) -> NewSession<'_> {
@@ -235,9 +263,16 @@ impl Grant {
         wire::Granted { link, secret, framing: self.framing.to_string() }
     }
 
-    /// Returns true if the right must be checked again when it is stored. The store checks its own.
-    fn needs_right(&self) -> bool {
-        !matches!(self.permission, Permission::Right { .. })
+    /// The right that permits the start at the request. The store checks its own rights.
+    fn origin(&self) -> Origin {
+        let rule = match &self.permission {
+            Permission::Rule(rule) => Some(*rule),
+            _ => None,
+        };
+        Origin {
+            rule,
+            needs_right: matches!(self.permission, Permission::Given | Permission::Group(_)),
+        }
     }
 
     /// The start by the first link. It needs no verification, because this node has just minted it.
@@ -256,8 +291,8 @@ impl Grant {
         let service = self.service.clone();
         let about = self.about.clone();
         let requester = self.requester;
-        let needs_right = self.needs_right();
-        Start { verified, service, requester, needs_right, about, granted, run }
+        let origin = self.origin();
+        Start { verified, service, requester, origin, about, granted, run }
     }
 }
 
@@ -267,50 +302,4 @@ fn generate_root_and_id() -> Result<(Zeroizing<[u8; 32]>, SessionId), levada_cor
     SystemRandom.fill(root.as_mut())?;
     SystemRandom.fill(&mut id)?;
     Ok((root, SessionId::from_bytes(id)))
-}
-
-/// The requested framing, if the service allows it; the default of the service if none was
-/// requested.
-fn framing(offered: &Offered, requested: &str) -> Result<Framing, Refusal> {
-    let allowed = &offered.description.framings;
-    if requested.is_empty() {
-        return Ok(allowed.first().copied().unwrap_or_default());
-    }
-    let requested: Framing =
-        requested.parse().map_err(|_| Refusal::new(Reason::Malformed, "unknown framing"))?;
-    if allowed.contains(&requested) {
-        return Ok(requested);
-    }
-    let list: Vec<_> = allowed.iter().map(ToString::to_string).collect();
-    let text = format!("this service does not allow framing {requested}, only {}", list.join(", "));
-    Err(Refusal::new(Reason::Parameters, text))
-}
-
-/// The parameters of the first link. The framing is one of them, so that no later link can change
-/// it.
-fn params(request: &wire::Request, framing: Framing) -> Result<Params, Refusal> {
-    let mut params = Params::new();
-    let refuse =
-        |error: levada_core::ParamsError| Refusal::new(Reason::Parameters, error.to_string());
-    params.add(Params::FRAMING, framing.to_string().into_bytes()).map_err(refuse)?;
-    for pair in &request.parameters {
-        params.add(&pair.key, pair.value.clone()).map_err(refuse)?;
-    }
-    if params.encode().len() > Params::MAX_LEN {
-        return Err(refuse(levada_core::ParamsError::TooLong));
-    }
-    Ok(params)
-}
-
-/// The starts that the requested session permits.
-fn starts(request: &wire::Request) -> u32 {
-    request.uses.max(1)
-}
-
-fn holder(request: &wire::Request, requester: Identity) -> Result<Identity, Refusal> {
-    if request.holder.is_empty() {
-        return Ok(requester);
-    }
-    Identity::try_from(request.holder.as_slice())
-        .map_err(|error| Refusal::new(Reason::Malformed, error.to_string()))
 }

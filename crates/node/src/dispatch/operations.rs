@@ -11,6 +11,7 @@ use levada_home::known::Known;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
+use crate::access::FollowError;
 use crate::policy::Configured;
 use crate::services::{self, Offered};
 use crate::store::{
@@ -169,10 +170,13 @@ impl RequestContext {
         let node = &self.node;
         let now = self.node.now();
         let is_repeated = store.rotated(&old);
-        let applied = match store.apply_succession(succession, now) {
+        let applied = match node.apply_succession(store, succession) {
             Ok(applied) => applied,
-            Err(SuccessionError::Store(error)) => return Err(failed(&error)),
-            Err(refused) => return Err(denied(&refused.to_string())),
+            Err(FollowError::Policy(error)) => return Err(failed(&error)),
+            Err(FollowError::Succession(SuccessionError::Store(error))) => {
+                return Err(failed(&error));
+            }
+            Err(FollowError::Succession(refused)) => return Err(denied(&refused.to_string())),
         };
         node.move_pin(succession);
         if is_repeated && applied == AppliedSuccession::default() {

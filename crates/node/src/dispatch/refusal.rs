@@ -1,8 +1,9 @@
 //! Refusals of several operations.
 
 use levada_core::wire::{Reason, Refusal};
-use levada_core::{closest, listed};
+use levada_core::{Identity, closest, listed};
 
+use crate::decide::StartDenied;
 use crate::node::Node;
 use crate::store::StoreError;
 
@@ -68,6 +69,45 @@ pub(super) fn not_open(name: &str, open: &[&str]) -> Refusal {
     ))
 }
 
+/// The refusal of a request by the rule at `place`. The peer does not learn the place.
+pub(super) fn denied_by_rule(place: &str) -> Refusal {
+    tracing::debug!(place, "a rule denies a request");
+    denied("a rule of the node's owner denies this session")
+}
+
+/// The refusal of a request of a service that rules give with other parameters.
+pub(super) fn no_rule_permits(name: &str) -> Refusal {
+    denied(&format!(
+        "this identity may not request `{name}` with these parameters, uses and expiry; a \
+         parameter that a rule limits must be in the request"
+    ))
+}
+
+/// The refusal of a request whose rule has changed while its entity decided.
+pub(super) fn rules_changed() -> Refusal {
+    denied("the rules of the node have changed meanwhile; request again")
+}
+
+/// The refusal of a start that rules deny.
+pub(super) fn start_denied(node: &Node, reason: StartDenied, requester: &Identity) -> Refusal {
+    match reason {
+        StartDenied::Rule(place, identity) => {
+            tracing::debug!(%place, peer = %identity, "a rule denies a start");
+            let role = if identity == *requester { "requester" } else { "holder" };
+            denied(&format!("a rule of the node's owner denies this session to its {role}"))
+        }
+        StartDenied::NotApproved(entity) => denied(&format!(
+            "a rule of the node's owner asks {}, which has not approved this session; request a \
+             new one with these parameters",
+            node.shown_name(&entity)
+        )),
+        StartDenied::NoLonger => denied(
+            "a rule has given this session, and no rule permits it with these parameters now",
+        ),
+        StartDenied::RightEnded => right_ended(),
+    }
+}
+
 /// The refusal of a request that no right permits with its uses and its expiry.
 pub(super) fn no_longer_permitted() -> Refusal {
     denied(
@@ -77,7 +117,7 @@ pub(super) fn no_longer_permitted() -> Refusal {
 }
 
 /// The refusal of a session whose requester has lost the right to it.
-pub(super) fn right_ended() -> Refusal {
+fn right_ended() -> Refusal {
     denied("the right by which this session was requested has ended")
 }
 

@@ -9,14 +9,16 @@ use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
 use levada_service::Refused;
 
+use crate::decide::Origin;
 use crate::granted::GrantedPath;
 use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
 use crate::store::{DenialReason, NewStart, StartError};
+use crate::wanted::Wanted;
 
 use super::context::RequestContext;
 use super::refusal::{
-    check_draining, failed, no_longer_permitted, revoked, right_ended, unknown_session,
+    check_draining, failed, no_longer_permitted, revoked, start_denied, unknown_session,
 };
 use super::verify::denied_capability;
 
@@ -32,9 +34,8 @@ pub(super) struct Start<R> {
     pub(super) service: String,
     /// The identity that requested the session.
     pub(super) requester: Identity,
-    /// A right of the requester must exist when it starts: a group has permitted the session, or
-    /// it is requested now.
-    pub(super) needs_right: bool,
+    /// The right that had permitted it.
+    pub(super) origin: Origin,
     /// A summary for the audit log.
     pub(super) about: String,
     /// What the middleboxes of the path were granted; none without a path.
@@ -56,8 +57,8 @@ impl RequestContext {
     /// The order matters. A block, succession or revocation is first in effect, in the store's
     /// tables and its lists in memory or in the policy, and then ends the runs that are registered.
     /// So one that takes effect after the registration finds the run and ends it, and the checks,
-    /// which follow the registration, find one from before. None is missed. No right by the lists
-    /// and groups is removed between its check and the commit.
+    /// which follow the registration, find one from before. None is missed. No list, group or rule
+    /// changes between its check and the commit.
     pub(super) fn admit<R>(
         &self,
         start: Start<R>,
@@ -85,9 +86,7 @@ impl RequestContext {
             return Err(denied_capability(DenialReason::Blocked(identity), &requester));
         }
         let _unchanged = node.rights.policy.hold();
-        if start.needs_right {
-            self.check_right(&requester, &start.service)?;
-        }
+        self.check_rights(&start)?;
         let about = match &start.granted {
             Some(granted) => with_granted(&start.about, granted),
             None => start.about.clone(),
@@ -109,17 +108,25 @@ impl RequestContext {
         }
     }
 
-    /// Refuses a start if the right by which the session was requested has ended. The time is
-    /// stored first if that has expired, so that it stays so even if the clock is set back.
-    fn check_right(&self, requester: &Identity, service: &str) -> Result<(), Refusal> {
-        if self.node.may_request(requester, service) {
-            return Ok(());
+    /// Refuses a start that the rules deny, or whose right has ended. The time is stored first if
+    /// that right has expired, so that it stays so even if the clock is set back.
+    fn check_rights<R>(&self, start: &Start<R>) -> Result<(), Refusal> {
+        let node = &self.node;
+        let verified = &start.verified;
+        let wanted = Wanted {
+            service: &start.service,
+            params: &verified.params,
+            expires: Some(verified.expires),
+            uses: verified.uses.first().map_or(1, |(_, uses)| *uses),
+        };
+        let requester = &start.requester;
+        let decided = node.decide_start(requester, &verified.identities, &wanted, start.origin);
+        let Err(denied) = decided else { return Ok(()) };
+        let now = node.now();
+        if node.right_has_expired(requester, &start.service, now) {
+            node.rights.store.store_time(now).map_err(|error| failed(&error))?;
         }
-        let now = self.node.now();
-        if self.node.right_has_expired(requester, service, now) {
-            self.node.rights.store.store_time(now).map_err(|error| failed(&error))?;
-        }
-        Err(right_ended())
+        Err(start_denied(node, denied, requester))
     }
 
     pub(super) fn check_framing(&self, framing: Framing) -> Result<(), Refusal> {

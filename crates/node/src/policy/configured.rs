@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Member, Subject};
+use levada_config::{Config, ConfigError, GroupDefinition, GroupSource, Member, Rules, Subject};
 use levada_core::Identity;
 use levada_home::known::Known;
 
@@ -31,8 +31,11 @@ pub(super) enum Listed {
 #[derive(Clone)]
 pub(crate) struct Configured {
     pub(super) allow: Vec<Allowed>,
-    pub(super) block: Vec<Listed>,
+    /// The blocks with their places.
+    pub(super) block: Vec<(Listed, Arc<str>)>,
     pub(super) readers: Vec<Listed>,
+    /// The rules, whose groups have no members here.
+    pub(super) rules: Rules,
     /// The groups with their places.
     pub(crate) groups: Vec<(GroupDefinition, GroupSource)>,
     /// The identity that signs the groups that the node takes over.
@@ -68,16 +71,18 @@ impl Configured {
             });
         }
         let shared = &config.shared_groups;
-        let all = |subjects: &[Subject]| {
-            subjects.iter().map(|subject| listed(subject, known)).collect::<Result<Vec<_>, _>>()
+        let block = |subject: &Subject| {
+            Ok::<_, ConfigError>((listed(subject, known)?, subject.place().into()))
         };
+        let readers = shared.readers.iter().map(|subject| listed(subject, known));
         let group = |source: &GroupSource| {
             Ok::<_, ConfigError>((source.definition(known)?, source.clone()))
         };
         Ok(Self {
             allow,
-            block: all(&config.block)?,
-            readers: all(&shared.readers)?,
+            block: config.block.iter().map(block).collect::<Result<_, _>>()?,
+            readers: readers.collect::<Result<_, _>>()?,
+            rules: Rules::resolve(&config.rules, known)?,
             groups: config.groups.iter().map(group).collect::<Result<_, _>>()?,
             from: shared.from.as_ref().map(|from| from.identity(known)).transpose()?,
             set: shared.set.clone().unwrap_or_else(|| DEFAULT_SET.to_owned()),
@@ -88,12 +93,13 @@ impl Configured {
     /// Replaces the rotated keys that stand for names by their successors. In `block`, the old keys
     /// stay: the lists add their successors.
     pub(super) fn follow(&mut self, rotations: &HashMap<Identity, Identity>) {
-        let Self { allow, readers, groups, named, .. } = self;
-        let follow = |identity: &mut Identity| {
-            if named.contains(identity) {
-                *identity = successor(*identity, rotations);
-            }
+        let Self { allow, readers, rules, groups, named, .. } = self;
+        let latest = |identity: Identity| match named.contains(&identity) {
+            true => successor(identity, rotations),
+            false => identity,
         };
+        let follow = |identity: &mut Identity| *identity = latest(*identity);
+        rules.follow_names(latest);
         for listed in allow.iter_mut().map(|entry| &mut entry.whom).chain(readers) {
             if let Listed::Identity(identity) = listed {
                 follow(identity);
@@ -110,14 +116,19 @@ impl Configured {
 
     /// The first place where the configuration refers to a group.
     pub(crate) fn place_of_use(&self, group: &str) -> Option<String> {
-        let lists = self.allow.iter().map(|entry| &entry.whom).chain(&self.block);
-        let lists = lists.chain(&self.readers).filter_map(|listed| match listed {
+        self.uses().find(|subject| subject.group() == Some(group)).map(Subject::place)
+    }
+
+    /// The groups to which the configuration refers, each with its place.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = &Subject> {
+        let lists = self.allow.iter().map(|entry| &entry.whom);
+        let lists = lists.chain(self.block.iter().map(|(listed, _)| listed)).chain(&self.readers);
+        let lists = lists.filter_map(|listed| match listed {
             Listed::Group(subject) => Some(subject),
             Listed::Identity(_) => None,
         });
         let members = self.groups.iter().flat_map(|(_, source)| &source.members);
-        let mut all = lists.chain(members);
-        all.find(|subject| subject.group() == Some(group)).map(Subject::place)
+        lists.chain(members).chain(self.rules.groups())
     }
 }
 
@@ -144,9 +155,11 @@ fn named(config: &Config, known: &Known) -> Result<BTreeSet<Identity>, ConfigErr
     let allow = config.allow.iter().map(|entry| &entry.identity);
     let members = config.groups.iter().flat_map(|group| &group.members);
     let all = allow.chain(&config.shared_groups.readers).chain(members);
-    let names = all.filter_map(|subject| match subject {
-        Subject::Identity(identity) if identity.is_name() => Some(identity.identity(known)),
-        _ => None,
+    let identities = all.filter_map(|subject| match subject {
+        Subject::Identity(identity) => Some(identity),
+        Subject::Group(_) => None,
     });
-    names.collect()
+    let of_rules = config.rules.iter().flat_map(|rule| rule.identities());
+    let names = identities.chain(of_rules).filter(|identity| identity.is_name());
+    names.map(|identity| identity.identity(known)).collect()
 }

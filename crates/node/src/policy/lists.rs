@@ -1,15 +1,16 @@
 //! The sets of identities that follow from the configuration and the groups, for checks at each
 //! request.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use levada_config::{ConfigError, GROUP_PREFIX, GroupDefinition, GroupError, Groups, Member};
+use levada_config::{ConfigError, GroupDefinition, GroupError, Groups, Member, Rules};
 use levada_core::{Identity, UnixTime};
 use thiserror::Error;
 
 use super::configured::Listed;
 use super::inputs::Inputs;
+use super::right::{ListedRight, Origin};
 
 /// The maximum number of rights, of which each member of a group has its own.
 const MAX_RIGHTS: usize = 100_000;
@@ -25,66 +26,6 @@ pub(crate) enum PolicyError {
     TooManyRights,
 }
 
-/// The origin of a right.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    CommandLine,
-    /// A place in the configuration.
-    Configuration(Arc<str>),
-    /// The owner has given it to a group by `access allow`.
-    Owner,
-}
-
-/// A right of an identity that is not in the table of single rights in the store.
-#[derive(Clone, Debug)]
-pub(crate) struct ListedRight {
-    pub(crate) identity: Identity,
-    /// The services; `None` for every service.
-    pub(crate) services: Option<Arc<BTreeSet<String>>>,
-    pub(crate) origin: Origin,
-    /// The group that gives it.
-    pub(crate) group: Option<Arc<str>>,
-    /// The time from which it permits nothing, and to which its sessions last at most.
-    pub(crate) expires: UnixTime,
-    /// The time from which it permits nothing because the group of another node has expired.
-    pub(crate) member_until: UnixTime,
-}
-
-impl ListedRight {
-    pub(crate) fn is_valid(&self, now: UnixTime) -> bool {
-        now < self.expires.min(self.member_until)
-    }
-
-    /// Returns true if it is for `service`. With `by_name`, a right to every service is not.
-    pub(super) fn covers(&self, service: &str, by_name: bool) -> bool {
-        self.services.as_ref().map_or(!by_name, |set| set.contains(service))
-    }
-
-    /// Returns true if it may be for `service`, or for any if `None`.
-    pub(crate) fn may_cover(&self, service: Option<&str>) -> bool {
-        service.is_none_or(|service| self.covers(service, false))
-    }
-
-    /// The origin for lists: `configuration`, `command line`, or the group.
-    pub(crate) fn source(&self) -> String {
-        match (&self.group, &self.origin) {
-            (Some(group), _) => format!("{GROUP_PREFIX}{group}"),
-            (None, Origin::CommandLine) => "command line".to_owned(),
-            (None, Origin::Configuration(_)) => "configuration".to_owned(),
-            (None, Origin::Owner) => "owner".to_owned(),
-        }
-    }
-
-    /// The place at which it is given.
-    pub(crate) fn place(&self) -> String {
-        match &self.origin {
-            Origin::CommandLine => "--allow".to_owned(),
-            Origin::Configuration(place) => place.to_string(),
-            Origin::Owner => "levada access".to_owned(),
-        }
-    }
-}
-
 /// The lists.
 #[derive(Default)]
 pub(crate) struct Lists {
@@ -92,11 +33,14 @@ pub(crate) struct Lists {
     pub(crate) rights: Vec<ListedRight>,
     /// The positions in `rights` for each identity.
     by_identity: HashMap<Identity, Vec<usize>>,
-    pub(crate) block: BTreeSet<Identity>,
+    /// The blocked identities, with the places of their blocks in the configuration.
+    pub(crate) block: BTreeMap<Identity, Arc<str>>,
     pub(crate) readers: BTreeSet<Identity>,
     /// The identity that signs the groups of another node.
     signer: Option<Identity>,
     pub(crate) groups: Groups,
+    /// The rules, with the members of their groups.
+    pub(crate) rules: Rules,
 }
 
 impl Lists {
@@ -120,17 +64,32 @@ impl Lists {
             let services = right.service.is_some().then(|| Arc::new(services));
             lists.allow_group(&right.group, &(services, Origin::Owner, right.expires))?;
         }
-        lists.block = lists.all(&configured.block)?;
         lists.readers = lists.all(&configured.readers)?;
+        for (listed, place) in &configured.block {
+            let blocked = lists.all([listed])?;
+            lists.block.extend(blocked.into_iter().map(|identity| (identity, place.clone())));
+        }
         // A block of a rotated key includes its successors, because the owner may have copied the
         // old key from the log.
-        while let Some((_, new)) = rotations
-            .iter()
-            .find(|(old, new)| lists.block.contains(old) && !lists.block.contains(new))
-        {
-            lists.block.insert(*new);
+        while let Some((new, place)) = rotations.iter().find_map(|(old, new)| {
+            let place = lists.block.get(old).filter(|_| !lists.block.contains_key(new))?;
+            Some((*new, place.clone()))
+        }) {
+            lists.block.insert(new, place);
         }
+        lists.rules = configured.rules.expanded(&lists.groups)?;
+        lists.rules.follow(rotations);
         Ok(lists)
+    }
+
+    /// As [`Self::allows_any`], also if what gives it has expired.
+    pub(crate) fn has_any(&self, identity: &Identity) -> bool {
+        self.allows_any(identity, UnixTime(0))
+    }
+
+    /// Returns true if an entry, a group or a rule gives `identity` a right by its name.
+    pub(crate) fn allows_any(&self, identity: &Identity, now: UnixTime) -> bool {
+        self.of(identity).any(|right| right.is_valid(now)) || self.rules.may_give_to(identity, now)
     }
 
     /// The rights of an identity.
@@ -139,13 +98,14 @@ impl Lists {
         positions.iter().filter_map(|position| self.rights.get(*position))
     }
 
-    /// Returns true if a list or a group has `identity`, or if it signs groups.
+    /// Returns true if a list, a group or a rule has `identity`, or if it signs groups.
     pub(super) fn name(&self, identity: &Identity) -> bool {
-        self.block.contains(identity)
+        self.block.contains_key(identity)
             || self.readers.contains(identity)
             || self.signer == Some(*identity)
             || self.by_identity.contains_key(identity)
             || self.groups.contain(identity)
+            || self.rules.name(identity)
     }
 
     fn allow(
@@ -199,7 +159,10 @@ impl Lists {
     }
 
     /// The identities of a list; the members of groups also after their expiry.
-    fn all(&self, list: &[Listed]) -> Result<BTreeSet<Identity>, PolicyError> {
+    fn all<'a>(
+        &self,
+        list: impl IntoIterator<Item = &'a Listed>,
+    ) -> Result<BTreeSet<Identity>, PolicyError> {
         let mut all = BTreeSet::new();
         for listed in list {
             self.check_exists(listed)?;

@@ -43,7 +43,7 @@ impl Store {
         work: impl FnOnce(&Transaction) -> Result<T, Fault<E>>,
     ) -> Result<T, E> {
         match new.permission {
-            Permission::Given | Permission::Group(_) => self.write(work),
+            Permission::Given | Permission::Group(_) | Permission::Rule(_) => self.write(work),
             Permission::Right { .. } => self.write_rights([new.requester], work),
         }
     }
@@ -56,7 +56,7 @@ pub(super) fn use_permission(
     now: UnixTime,
 ) -> rusqlite::Result<bool> {
     match new.permission {
-        Permission::Given | Permission::Group(_) => Ok(true),
+        Permission::Given | Permission::Group(_) | Permission::Rule(_) => Ok(true),
         Permission::Right { by_name, starts } => use_right(connection, new, by_name, starts, now),
     }
 }

@@ -1,15 +1,14 @@
 //! Sessions: creates and finds them.
 
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use levada_capability::{Chain, LinkId, SessionId};
 use levada_core::{Framing, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Row, named_params};
-use thiserror::Error;
 use zeroize::Zeroizing;
 
+use super::session_state::{SessionState, state};
 use super::{NewAuditEntry, Store, StoreError, audit, row};
 
 /// A session to create. Has no `Debug`, because it has the root secret.
@@ -47,6 +46,8 @@ pub enum Permission {
     /// The group with this name gives it: the session is started only while a right of its
     /// requester exists.
     Group(Arc<str>),
+    /// A rule of the configuration gives it.
+    Rule(RuleGrant),
     /// A right in the store gives it, and is used by the request.
     Right {
         /// A right to every service does not include this one.
@@ -56,52 +57,12 @@ pub enum Permission {
     },
 }
 
-/// The state of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SessionState {
-    /// Not started yet.
-    Requested,
-    /// Started at least once.
-    Started,
-    /// Ended by a holder or the node.
-    Terminated,
-    /// Its first link was revoked.
-    Revoked,
-    /// It expired before it was started.
-    Expired,
+/// A rule by which a session was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleGrant {
+    /// The entity that approved the session; `None` if the rule asks none.
+    pub approved_by: Option<Identity>,
 }
-
-impl SessionState {
-    const ALL: [Self; 5] =
-        [Self::Requested, Self::Started, Self::Terminated, Self::Revoked, Self::Expired];
-
-    /// One lower-case word, as in the database and in `--json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Requested => "requested",
-            Self::Started => "started",
-            Self::Terminated => "terminated",
-            Self::Revoked => "revoked",
-            Self::Expired => "expired",
-        }
-    }
-
-    /// Whether the session has ended, and so cannot start again.
-    pub fn has_ended(self) -> bool {
-        !matches!(self, Self::Requested | Self::Started)
-    }
-}
-
-impl fmt::Display for SessionState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// A text that is not the name of a state.
-#[derive(Debug, Error)]
-#[error("not the state of a session")]
-struct StateError;
 
 /// The data of a session that the verification of a capability needs.
 pub struct SessionRecord {
@@ -119,6 +80,8 @@ pub struct SessionRecord {
     pub requester: Identity,
     /// The group by which it was requested.
     pub by_group: Option<String>,
+    /// The rule that has given it; `None` if another right has.
+    pub rule: Option<RuleGrant>,
 }
 
 impl fmt::Debug for SessionRecord {
@@ -255,15 +218,22 @@ pub(super) fn create(
 fn insert(connection: &Connection, new: &NewSession, now: UnixTime) -> rusqlite::Result<()> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO session
-         (id, root, service, framing, requester, holder, link, link_id, expires, created, by_group)
+         (id, root, service, framing, requester, holder, link, link_id, expires, created, by_group,
+          rule)
          VALUES (:id, :root, :service, :framing, :requester, :holder, :link, :link_id, :expires,
-                 :now, :by_group)",
+                 :now, :by_group, :rule)",
     )?;
     let by_group = match &new.permission {
         Permission::Group(name) => Some(&**name),
-        Permission::Given | Permission::Right { .. } => None,
+        _ => None,
     };
+    let approved_by = match &new.permission {
+        Permission::Rule(RuleGrant { approved_by }) => Some(approved_by),
+        _ => None,
+    };
+    let rule = approved_by.map(|entity| entity.as_ref().map_or(&[][..], |one| one.as_bytes()));
     insert.execute(named_params! {
+        ":rule": rule,
         ":id": new.id.as_bytes(),
         ":root": new.root,
         ":service": new.service,
@@ -288,7 +258,14 @@ pub(super) fn record(row: &Row) -> rusqlite::Result<SessionRecord> {
         link_id: row::link_id(row, "link_id")?,
         requester: row::identity(row, "requester")?,
         by_group: row.get("by_group")?,
+        rule: rule(row)?,
     })
+}
+
+fn rule(row: &Row) -> rusqlite::Result<Option<RuleGrant>> {
+    let Some(entity) = row.get::<_, Option<Vec<u8>>>("rule")? else { return Ok(None) };
+    let approved_by = if entity.is_empty() { None } else { Some(row::identity(row, "rule")?) };
+    Ok(Some(RuleGrant { approved_by }))
 }
 
 pub(super) fn summary(row: &Row) -> rusqlite::Result<SessionSummary> {
@@ -315,20 +292,4 @@ fn first_link_uses(row: &Row) -> rusqlite::Result<u32> {
     // The node has encoded this link itself.
     let first = Chain::decode(vec![row.get("link")?], no_signatures).ok();
     Ok(first.map_or(0, |chain| chain.last_link().uses))
-}
-
-fn state(row: &Row) -> rusqlite::Result<SessionState> {
-    row::parsed::<Stored>(row, "state").map(|stored| stored.0)
-}
-
-/// Implements `FromStr` for a state outside the public API.
-struct Stored(SessionState);
-
-impl FromStr for Stored {
-    type Err = StateError;
-
-    fn from_str(text: &str) -> Result<Self, StateError> {
-        let mut all = SessionState::ALL.into_iter();
-        all.find(|state| state.as_str() == text).map(Self).ok_or(StateError)
-    }
 }

@@ -6,7 +6,8 @@ use rusqlite::{Connection, OptionalExtension};
 use thiserror::Error;
 
 use super::rights::DenialReason;
-use super::session::{self, Found, NewSession, SessionState, find, first_revoked};
+use super::session::{self, Found, NewSession, find, first_revoked};
+use super::session_state::SessionState;
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, policy, request, row};
 
 /// A start of a session by a verified chain.

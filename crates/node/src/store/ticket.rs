@@ -59,7 +59,7 @@ pub enum Exchanged {
     /// The new session was created.
     Created,
     /// The identity had exchanged the ticket before: its session, and the first link of it.
-    Again(SessionRecord, Vec<u8>),
+    Again(Box<SessionRecord>, Vec<u8>),
 }
 
 /// Why a ticket was not exchanged.
@@ -137,7 +137,7 @@ impl Store {
                 if record.state.has_ended() {
                     return Err(Fault::Refused(ExchangeError::Revoked));
                 }
-                return Ok(Exchanged::Again(record, link));
+                return Ok(Exchanged::Again(Box::new(record), link));
             }
             if ticket.exchanged >= ticket.peers {
                 return Err(Fault::Refused(ExchangeError::Exhausted(ticket.peers)));

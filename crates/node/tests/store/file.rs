@@ -84,7 +84,7 @@ fn a_newer_database_is_refused_and_not_changed() {
     drop(raw);
     let before = fs::read(home.path()).unwrap();
     let error = Store::open(&home.path()).err().unwrap();
-    assert!(matches!(error, StoreError::Newer { found: 99, known: 7, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 99, known: 8, .. }), "{error}");
     assert_eq!(fs::read(home.path()).unwrap(), before);
 }
 

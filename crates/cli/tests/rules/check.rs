@@ -1,0 +1,118 @@
+//! `levada access test` and `levada access explain`.
+
+use super::Scene;
+
+const RULES: &str = "\
+allow = [
+  { identity = 'BOB', services = ['clock'] },
+]
+block = ['CAROL']
+[[rule]]
+requesters = ['ALICE']
+services = ['exec']
+args = ['uname', '-[a-z]']
+parameters = { pty = '\\d+ \\d+' }
+
+[[rule]]
+requesters = ['ALICE']
+services = ['exec']
+ask = 'BOB'
+
+[[rule]]
+requesters = ['*']
+services = ['echo']
+allow = false
+
+[[service]]
+name = 'exec'
+type = 'exec'
+[[service.command]]
+program = 'uname'
+args = '.*'
+";
+
+#[test]
+fn lines_are_checked_against_a_configuration_without_a_node() {
+    let scene = Scene::new();
+    scene.configure(RULES);
+    let [alice, bob, carol] = [&scene.alice, &scene.bob, &scene.carol].map(|home| home.identity());
+    let file = scene.well.path().join("rights.txt");
+    let test = |text: &str| {
+        let text = text.replace("ALICE", &alice).replace("BOB", &bob).replace("CAROL", &carol);
+        std::fs::write(&file, text).unwrap();
+        scene.well.args(["access", "test", file.to_str().unwrap()])
+    };
+    let right = "# the rights of this node\n\
+                 may ALICE exec pty='24 80' -- uname -s\n\
+                 asks ALICE exec -- uname -s\n\
+                 asks ALICE exec\n\
+                 may not ALICE echo\n\
+                 may BOB clock\n\
+                 \n\
+                 may not BOB exec -- uname -s # no right\n\
+                 may not CAROL clock\n";
+    test(right).ok();
+    let ran = test(&right.replace("may BOB clock", "may not BOB clock"));
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
+    let config = scene.well.path().join("config.toml");
+    let place = format!("{}:6: `may not` fails", file.display());
+    assert!(ran.stdout.starts_with(&place), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{}:2: `allow`", config.display())), "{ran:?}");
+    let ran = test("may ALICE exec\n");
+    assert!(ran.stdout.contains("the answer is ask"), "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{}:11: the rule asks", config.display())), "{ran:?}");
+    // Lines that cannot be read are no answer.
+    test("may ALICE\n").fails(2, "rights.txt:1: expected");
+    test("\nmay nemo exec\n").fails(2, "rights.txt:2: ");
+    test("may BOB clocks\n").fails(1, "no service `clocks`");
+    let other = ["--config", "/nowhere/config.toml"];
+    let words = ["access", "test", file.to_str().unwrap()];
+    scene.well.args([&words[..], &other].concat()).fails(120, "/nowhere/config.toml");
+}
+
+#[test]
+fn what_decides_is_explained_with_its_place() {
+    let scene = Scene::new();
+    scene.configure(RULES);
+    let config = scene.well.path().join("config.toml");
+    let [alice, bob, carol] = [&scene.alice, &scene.bob, &scene.carol].map(|home| home.identity());
+    let explain = |identity: &str, words: &[&str], code: i32, text: &str| {
+        let ran = scene.well.args([&["access", "explain", identity], words].concat());
+        assert_eq!(ran.code, code, "{ran:?}");
+        let text = text.replace("CONFIG", &config.display().to_string());
+        assert!(ran.stdout.starts_with(&text), "{text}: {ran:?}");
+    };
+    let by_configuration = || {
+        let exec = ["exec", "--param", "pty=24 80", "--", "uname", "-s"];
+        explain(&alice, &exec, 0, "yes: CONFIG:5: the rule allows it");
+        let twice = ["exec", "--uses", "2", "--param", "pty=24 80", "--", "uname", "-s"];
+        explain(&alice, &twice, 0, "ask: CONFIG:11: the rule asks lv");
+        explain(&alice, &["exec"], 0, "ask: CONFIG:11: the rule asks lv");
+        explain(&alice, &["echo"], 1, "no: CONFIG:16: the rule denies it");
+        explain(&bob, &["clock"], 0, "yes: CONFIG:2: `allow`");
+        explain(&bob, &["exec"], 1, "no: no rule matches, and no right permits it");
+    };
+    by_configuration();
+    explain(&carol, &["clock"], 1, "no: CONFIG:4: `block`");
+    // A running node answers with the rights of its store.
+    let node = scene.well.up("--name well");
+    by_configuration();
+    explain(&carol, &["clock"], 1, "no: CONFIG:4: `block`");
+    scene.well.args(["access", "allow", &bob, "--service", "exec", "--uses", "3"]).ok();
+    explain(&bob, &["exec", "--uses", "3"], 0, "yes: a right of origin `owner` gives it");
+    explain(&bob, &["exec", "--uses", "4"], 1, "no: ");
+    explain(&scene.well.identity(), &["exec"], 0, "yes: it is the identity of the node");
+    let ran = scene.well.args(["access", "explain", &bob, "clocks"]);
+    ran.fails(1, "no service `clocks`");
+    let json = scene.well.json(&format!("access explain {bob} clock"));
+    assert_eq!((&json["answer"], &json["service"]), (&"yes".into(), &"clock".into()));
+    // The list of rights has those of rules.
+    let rows = scene.well.json(&format!("access {alice}"))["access"].take();
+    let from: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["from"].clone()).collect();
+    assert_eq!(from, ["rule", "rule that asks"]);
+    // What a rule gives stays.
+    let place = format!("{}:5 still gives a right", config.display());
+    scene.well.args(["access", "remove", &alice]).fails(1, &place);
+    drop(node);
+}

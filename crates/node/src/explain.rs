@@ -1,0 +1,191 @@
+//! Explains which rule or right decides about a request: of a configuration, without a node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use levada_config::{Asked, Config, Verdict};
+use levada_core::{Identity, UnixTime};
+use levada_home::Home;
+use levada_home::known::Known;
+
+use crate::check;
+use crate::error::UpError;
+use crate::overrides::Overrides;
+use crate::policy::{self, Inputs, ListedRight, Origin, Policy};
+use crate::services::{SHELL, is_shell};
+use crate::store::LocalGroup;
+
+pub use crate::wanted::Wanted;
+
+/// The answer to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is permitted.
+    Yes,
+    /// It is refused.
+    No,
+    /// An entity decides.
+    Ask,
+}
+
+/// The answer to a request, and what decides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explained {
+    /// The answer.
+    pub answer: Answer,
+    /// The rule or right that decides, with its place if it is in a file.
+    pub text: String,
+}
+
+/// The rights, blocks and rules of a configuration.
+pub struct Configured {
+    policy: Policy,
+    node: Identity,
+    names: BTreeMap<Identity, String>,
+    services: BTreeSet<String>,
+    shells: BTreeSet<String>,
+    unknown_groups: BTreeSet<String>,
+}
+
+impl Answer {
+    /// One lower-case word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Ask => "ask",
+        }
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Explained {
+    pub(crate) fn new(answer: Answer, text: impl Into<String>) -> Self {
+        Self { answer, text: text.into() }
+    }
+
+    /// The answer if neither the configuration nor another right decides.
+    pub(crate) fn nothing() -> Self {
+        Self::new(Answer::No, "no rule matches, and no right permits it")
+    }
+}
+
+impl Configured {
+    /// Reads the rights of `config` for the node `node` of `home`. Names are resolved with the pins
+    /// of `known`. Groups of the owner are those of the home's database, if no node uses it.
+    ///
+    /// # Errors
+    /// [`UpError`] for a name that is not pinned, or a group that is not valid.
+    pub fn new(
+        home: &Home,
+        config: &Config,
+        known: &Known,
+        node: Identity,
+    ) -> Result<Self, UpError> {
+        let names = known.names().unwrap_or_default().into_iter();
+        let mut services: BTreeSet<String> =
+            config.services.iter().map(|service| service.name.clone()).collect();
+        let mut shells: BTreeSet<String> = config
+            .services
+            .iter()
+            .filter(|service| is_shell(service))
+            .map(|service| service.name.clone())
+            .collect();
+        if config.builtin {
+            services.extend(["clock", "echo"].map(str::to_owned));
+        }
+        if config.shell && services.insert(SHELL.to_owned()) {
+            shells.insert(SHELL.to_owned());
+        }
+        let configured = policy::Configured::new(config, &Overrides::default(), known);
+        let configured = configured.map_err(UpError::of)?;
+        let uses: BTreeSet<String> =
+            configured.uses().filter_map(|subject| subject.group()).map(str::to_owned).collect();
+        let inputs = Inputs::unchecked(configured, stored_groups(home));
+        let policy = Policy::new(inputs).map_err(UpError::of)?;
+        let lists = policy.lists();
+        let is_unknown = |name: &String| lists.groups.members(name).is_none();
+        Ok(Self {
+            unknown_groups: uses.into_iter().filter(is_unknown).collect(),
+            policy,
+            node,
+            names: names.map(|pin| (pin.identity, pin.name)).collect(),
+            services,
+            shells,
+        })
+    }
+
+    /// Returns true if the configuration has this service, or the node has it without one.
+    pub fn has_service(&self, service: &str) -> bool {
+        self.services.contains(service)
+    }
+
+    /// The groups to which the configuration refers, and whose members only the node knows.
+    pub fn unknown_groups(&self) -> &BTreeSet<String> {
+        &self.unknown_groups
+    }
+
+    /// Explains a request of `identity`.
+    pub fn explain(&self, identity: &Identity, wanted: &Wanted<'_>, now: UnixTime) -> Explained {
+        let by_name = self.shells.contains(wanted.service);
+        let asked = wanted.asked_by(identity, &self.node, by_name);
+        let name = |identity: &Identity| {
+            self.names.get(identity).cloned().unwrap_or_else(|| identity.to_string())
+        };
+        explain(&self.policy, &asked, now, name).unwrap_or_else(Explained::nothing)
+    }
+}
+
+/// The groups of the owner; `None` if a running node has the database, or it cannot be read.
+fn stored_groups(home: &Home) -> Option<Vec<LocalGroup>> {
+    let _held = check::lock(home).ok()?;
+    let database = check::database(home).ok()?;
+    Some(database.map(|found| found.local_groups().to_vec()).unwrap_or_default())
+}
+
+/// Explains a request, if the configuration decides about it. `name` shows an identity.
+pub(crate) fn explain(
+    policy: &Policy,
+    asked: &Asked<'_>,
+    now: UnixTime,
+    name: impl Fn(&Identity) -> String,
+) -> Option<Explained> {
+    if let Some(place) = policy.place_of_block(asked.identity) {
+        return Some(Explained::new(Answer::No, format!("{place}: `block` refuses everything")));
+    }
+    if asked.identity == asked.node {
+        return Some(Explained::new(Answer::Yes, "it is the identity of the node itself"));
+    }
+    if let Some(decision) = policy.rule(asked, now) {
+        let place = &decision.place;
+        return Some(match decision.verdict {
+            Verdict::Allow { .. } => {
+                Explained::new(Answer::Yes, format!("{place}: the rule allows it"))
+            }
+            Verdict::Deny => Explained::new(Answer::No, format!("{place}: the rule denies it")),
+            Verdict::Ask { entity, .. } => {
+                Explained::new(Answer::Ask, format!("{place}: the rule asks {}", name(&entity)))
+            }
+        });
+    }
+    let right = policy.right(asked.identity, (asked.service, asked.by_name), now)?;
+    Some(Explained::new(Answer::Yes, listed(&right)))
+}
+
+/// The text about a right of the configuration, the command line or a group.
+fn listed(right: &ListedRight) -> String {
+    let to = match &right.group {
+        Some(group) => format!(" to group:{group}"),
+        None => String::new(),
+    };
+    match &right.origin {
+        Origin::CommandLine => "command line: `--allow` gives the right".to_owned(),
+        Origin::Configuration(place) => format!("{place}: `allow` gives the right{to}"),
+        Origin::Owner => format!("the owner has given the right{to} by `levada access`"),
+    }
+}
