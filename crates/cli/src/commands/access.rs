@@ -49,7 +49,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant)]
+#[allow(clippy::large_enum_variant)] // One value in a call of the command.
 enum Change {
     Allow(Allow),
     Remove(Remove),
