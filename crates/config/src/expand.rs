@@ -48,6 +48,23 @@ pub struct GroupDefinition {
 /// The identities in a group, each with the time from which it has no right by it.
 pub type Members = BTreeMap<Identity, UnixTime>;
 
+/// Adds the successors of rotated keys, with the values that the keys have. `rotations` has rotated
+/// keys with their successors.
+pub fn add_successors<T: Clone>(
+    keys: &mut BTreeMap<Identity, T>,
+    rotations: &HashMap<Identity, Identity>,
+) {
+    let rotated: Vec<_> = keys.keys().filter(|key| rotations.contains_key(key)).copied().collect();
+    for mut key in rotated {
+        while let Some(next) = rotations.get(&key).filter(|next| !keys.contains_key(next))
+            && let Some(value) = keys.get(&key).cloned()
+        {
+            keys.insert(*next, value);
+            key = *next;
+        }
+    }
+}
+
 /// A group that cannot be expanded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{text}")]

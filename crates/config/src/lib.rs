@@ -36,7 +36,7 @@ pub use engine::Engine;
 pub use error::ConfigError;
 pub use expand::{
     GROUP_PREFIX, GroupDefinition, GroupError, Groups, MAX_GROUP_DEPTH, MAX_GROUP_MEMBERS,
-    MAX_GROUPS, Member, Members,
+    MAX_GROUPS, Member, Members, add_successors,
 };
 pub use forward::ForwardSource;
 pub use group::{GroupSource, SharedGroups};

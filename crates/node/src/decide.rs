@@ -20,6 +20,8 @@ pub(crate) enum Ruling {
     Ask(Identity, Permitted),
     /// The rule at this place denies it.
     Denied(Arc<str>),
+    /// A rule asks this entity about a session that is requested for another identity.
+    AskForAnother(Identity),
     /// No rule matches, and no right permits it.
     NoRight,
 }
@@ -47,7 +49,7 @@ pub(crate) struct Origin {
 pub(crate) enum StartDenied {
     /// The rule at this place denies it to this identity of its chain, or to its requester.
     Rule(Arc<str>, Identity),
-    /// A rule asks this entity, which has not approved the session.
+    /// A rule asks this entity, which has not approved the session, or is blocked now.
     NotApproved(Identity),
     /// A rule has given the session, and no rule or right permits it now.
     NoLonger,
@@ -86,15 +88,21 @@ impl Node {
         holder: &Identity,
         wanted: &Wanted<'_>,
     ) -> Ruling {
-        if holder != requester
-            && let Some(Decision { place, verdict: Verdict::Deny }) = self.rule(holder, wanted)
-        {
-            return Ruling::Denied(place);
+        let is_own = *requester == self.identity();
+        let of_holder = if holder == requester { None } else { self.rule(holder, wanted) };
+        match of_holder {
+            Some(Decision { place, verdict: Verdict::Deny }) => return Ruling::Denied(place),
+            // The entity would not see for whom the session is.
+            Some(Decision { verdict: Verdict::Ask { entity, .. }, .. }) if !is_own => {
+                return Ruling::AskForAnother(entity);
+            }
+            _ => {}
         }
         if let Some(Decision { place, verdict }) = self.rule(requester, wanted) {
             return match verdict {
                 Verdict::Deny => Ruling::Denied(place),
                 Verdict::Allow { expires } => Ruling::Permitted(Permitted::by_rule(None, expires)),
+                Verdict::Ask { entity, .. } if holder != requester => Ruling::AskForAnother(entity),
                 Verdict::Ask { entity, expires } => {
                     Ruling::Ask(entity, Permitted::by_rule(Some(entity), expires))
                 }
@@ -121,7 +129,13 @@ impl Node {
             return Ok(());
         }
         let is_own = *requester == self.identity();
-        let approved_by = origin.rule.and_then(|rule| rule.approved_by);
+        let lists = self.rights.policy.lists();
+        let has_approved = |entity: Identity| {
+            let approved_by = origin.rule.and_then(|rule| rule.approved_by);
+            let is_blocked =
+                lists.block.contains_key(&entity) || self.rights.store.blocked(&entity);
+            approved_by.is_some_and(|by| lists.are_of_one(by, entity)) && !is_blocked
+        };
         let check = |identity: &Identity| match self.rule(identity, wanted) {
             None => Ok(false),
             Some(Decision { verdict: Verdict::Allow { .. }, .. }) => Ok(true),
@@ -130,7 +144,7 @@ impl Node {
             }
             Some(Decision { verdict: Verdict::Ask { entity, .. }, .. }) => {
                 // The owner needs no approval.
-                let is_approved = is_own || approved_by == Some(entity);
+                let is_approved = is_own || has_approved(entity);
                 if is_approved { Ok(true) } else { Err(StartDenied::NotApproved(entity)) }
             }
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use levada_config::Limits;
 use levada_core::wire::Reason;
 use levada_session::{Budget, HalfOpen};
+use tokio::sync::Semaphore;
 
 use crate::attempts::Attempts;
 use crate::connections::Connections;
@@ -25,8 +26,11 @@ const SUCCESSIONS: usize = 1000;
 const SUCCESSIONS_PERIOD: Duration = Duration::from_secs(3600);
 /// The exchanges of tickets of one source at a time; others wait.
 const EXCHANGES: usize = 64;
-/// The questions of rules that wait for a reply, of one source with peers that have no right.
-const QUESTIONS: usize = 8;
+/// The questions of rules that wait for a reply, of one source with peers that no list names.
+const QUESTIONS_OF_SOURCE: usize = 8;
+/// The maximum of all sources together: half of the questions that `capability` passes on at a
+/// time, unless its configuration says otherwise.
+const QUESTIONS: usize = 32;
 
 /// The peers of a node: their handshakes, connections and runs, and the limits for each of them.
 pub(crate) struct Peers {
@@ -38,8 +42,10 @@ pub(crate) struct Peers {
     pub(crate) attempts: Attempts,
     /// Limits the exchanges of tickets that a source runs at a time.
     pub(crate) exchanges: SourcePermits,
-    /// Limits the questions of rules that wait, of a source with peers that have no right.
+    /// Limits the questions of rules that wait, of a source with peers that no list names.
     pub(crate) questions: SourcePermits,
+    /// Limits such questions of all sources together.
+    pub(crate) unnamed_questions: Arc<Semaphore>,
     /// Limits the new successions of each source.
     pub(crate) successions: Limiter,
     /// Limits the operations of peers that have not proved a right.
@@ -62,7 +68,8 @@ impl Peers {
             sessions: RunningSessions::default(),
             attempts: Attempts::new(limits.invitation_attempts, limits.invitation_attempts_total),
             exchanges: SourcePermits::new(EXCHANGES),
-            questions: SourcePermits::new(QUESTIONS),
+            questions: SourcePermits::new(QUESTIONS_OF_SOURCE),
+            unnamed_questions: Arc::new(Semaphore::new(QUESTIONS)),
             successions: Limiter::new(SUCCESSIONS_OF_SOURCE, SUCCESSIONS, SUCCESSIONS_PERIOD),
             operations: Limiter::new(
                 limits.operations,

@@ -142,6 +142,92 @@ fn a_person_sees_the_requester_and_a_question_ends_with_its_client() {
 }
 
 #[test]
+fn a_session_that_an_entity_must_approve_is_requested_by_its_holder() {
+    let scene = Scene::new();
+    let Scene { alice, bob, carol, .. } = &scene;
+    let _node =
+        scene.up_asking(&format!("{ASK}[[rule]]\nrequesters = ['*']\nservices = ['exec']\n"));
+    let _approver = Approver::start(carol, "well/capability", UNAME);
+    let of_bob = bob.identity();
+    let of_carol = carol.identity();
+    // A rule asks about the requester, and about the holder only.
+    alice.args(["request", "well/exec", "--for", &of_carol]).denied("must request itself");
+    carol.args(["request", "well/exec", "--for", &of_bob]).denied("must request itself");
+    alice.run("request well/exec -- uname -s").ok();
+}
+
+#[test]
+fn an_approval_ends_with_a_block_of_its_entity_and_not_with_a_rotation() {
+    let scene = Scene::new();
+    let Scene { alice, carol, well, .. } = &scene;
+    well.args(["peers", "add", "carol", &carol.identity()]).ok();
+    let rules = ASK.replace("ask = 'CAROL'", "ask = 'carol'").replace("'CAROL'", "'carol'");
+    let node = scene.up_asking(&rules);
+    let approver = Approver::start(carol, "well/capability", UNAME);
+    let capability = alice.run("request well/exec --uses 3 -- uname -s").ok();
+    let start = || alice.args(["connect", &capability]);
+    start().ok();
+    drop(approver);
+    carol.run("id rotate --yes").ok();
+    // The node learns of the new key from the entity.
+    let _approver = Approver::start(carol, "well/capability", UNAME);
+    start().ok();
+    scene.reload(&node, &format!("block = ['carol']\n{rules}{SERVICE}"));
+    start().denied("has not approved this session");
+}
+
+#[test]
+fn a_right_that_ends_earlier_does_not_stand_in_for_a_rule_that_has_changed() {
+    let scene = Scene::new();
+    let Scene { alice, carol, well, .. } = &scene;
+    let group = "[[group]]\nname = 'staff'\nmembers = ['ALICE']\n";
+    let node = scene.up_asking(&format!("{ASK}{group}"));
+    let person = Person::start(carol, "well/capability", &[]);
+    let asked = starts(alice, "request well/exec --expires 30d -- uname -s");
+    person.sees("Type `yes 1`");
+    well.run("access allow group:staff --service exec --expires 1h").ok();
+    let allow = ASK.lines().next().unwrap();
+    scene.reload(&node, &format!("{allow}\n{group}{SERVICE}"));
+    person.types("yes 1");
+    ended(asked).denied("the rules of the node have changed");
+}
+
+/// Any number of identities of one person have one share of the questions together.
+#[test]
+fn identities_that_no_list_names_share_the_questions_of_their_address() {
+    let scene = Scene::new();
+    let Scene { alice, bob, carol, .. } = &scene;
+    let rules = ASK.replace("'ALICE', 'BOB'", "'*'");
+    let open = "[[rule]]\nrequesters = ['*']\nservices = ['clock']\n";
+    let node = scene.up_asking(&format!("{rules}{open}"));
+    let dave = Home::new();
+    dave.args(["peers", "add", "well", &node.at()]).ok();
+    let person = Person::start(carol, "well/capability", &[]);
+    // A session that they start does not name them.
+    let all = [alice, bob, &dave];
+    all.iter().for_each(|home| drop(home.run("run well/clock").ok()));
+    let ask = |home: &&Home| starts(home, "request well/exec -- uname -s");
+    let mut waiting: Vec<Child> = all.iter().cycle().take(12).map(ask).collect();
+    person.sees("Type `yes 1`");
+    let mut refused = Vec::new();
+    eventually("four are refused", || {
+        while let Some(done) =
+            waiting.iter_mut().position(|child| child.try_wait().unwrap().is_some())
+        {
+            refused.push(waiting.remove(done));
+        }
+        refused.len() == 4
+    });
+    for child in refused {
+        ended(child).fails(122, "too many questions from this address");
+    }
+    for mut child in waiting {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
 fn a_flood_of_questions_hinders_no_other_requester() {
     let scene = Scene::new();
     let Scene { alice, bob, carol, well } = &scene;

@@ -1,5 +1,6 @@
 //! Evaluates rules in their order.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use levada_core::{Identity, UnixTime};
@@ -121,15 +122,16 @@ impl Rules {
     /// Returns true if a rule that allows or asks names `identity`. A rule for everyone names
     /// no identity.
     pub fn may_give_to(&self, identity: &Identity, now: UnixTime) -> bool {
-        let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
-        self.0.iter().filter(gives).any(|rule| rule.requesters.name_validly(identity, now))
+        self.0
+            .iter()
+            .filter(|rule| rule.gives())
+            .any(|rule| rule.requesters.name_validly(identity, now))
     }
 
     /// Returns true if a rule that allows or asks names `identity` as a member of a group that has
     /// expired.
     pub fn gave_to(&self, identity: &Identity, now: UnixTime) -> bool {
-        let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
-        let mut of = self.0.iter().filter(gives).map(|rule| &rule.requesters);
+        let mut of = self.0.iter().filter(|rule| rule.gives()).map(|rule| &rule.requesters);
         of.any(|all| all.names(identity) && !all.name_validly(identity, now))
     }
 
@@ -154,8 +156,8 @@ impl Rules {
     }
 
     /// Lets the rules that deny or ask concern the successors of the keys that they name: a rotation
-    /// must not lead past them. `rotations` are pairs of a key and its successor.
-    pub fn follow(&mut self, rotations: &[(Identity, Identity)]) {
+    /// must not lead past them. `rotations` has rotated keys with their successors.
+    pub fn follow(&mut self, rotations: &HashMap<Identity, Identity>) {
         let restricts = |rule: &&mut Rule| !matches!(rule.action, Action::Allow(_));
         self.0.iter_mut().filter(restricts).for_each(|rule| rule.requesters.follow(rotations));
     }
@@ -171,16 +173,14 @@ impl Rules {
     ) -> Prospect {
         let mut prospect = Prospect::Unconcerned;
         for rule in self.0.iter().filter(|rule| rule.concerns(identity, node, service)) {
-            match rule.action {
+            if rule.may_give(identity, node, (service, by_name), now) {
+                prospect = Prospect::Possible;
+            } else if rule.decides_always() {
                 // Rules behind it are not reached.
-                Action::Deny if prospect == Prospect::Unconcerned => {
-                    return Prospect::Denied(rule.place.clone());
+                if prospect == Prospect::Unconcerned {
+                    prospect = Prospect::Denied(rule.place.clone());
                 }
-                Action::Deny => break,
-                _ if rule.may_give(identity, node, (service, by_name), now) => {
-                    prospect = Prospect::Possible;
-                }
-                _ => {}
+                break;
             }
         }
         prospect

@@ -1,12 +1,13 @@
 //! The identities that a rule concerns.
 
+use std::collections::HashMap;
 use std::iter::once;
 
 use levada_core::{Identity, UnixTime};
 use levada_home::known::Known;
 
 use crate::reader::Value;
-use crate::{ConfigError, Groups, IdentityRef, Members, Subject};
+use crate::{ConfigError, Groups, IdentityRef, Members, Subject, add_successors};
 
 /// Stands for every identity.
 const ANY: &str = "*";
@@ -132,17 +133,10 @@ impl Requesters {
     }
 
     /// Adds the successors of the keys that are written there and in groups.
-    pub(super) fn follow(&mut self, rotations: &[(Identity, Identity)]) {
-        let sets = self.groups.iter_mut().map(|(_, members)| members);
-        for members in once(&mut self.named).chain(sets) {
-            let missing = |members: &Members, (old, new): &(Identity, Identity)| {
-                let until = *members.get(old).filter(|_| !members.contains_key(new))?;
-                Some((*new, until))
-            };
-            while let Some((new, until)) = rotations.iter().find_map(|pair| missing(members, pair))
-            {
-                members.insert(new, until);
-            }
+    pub(super) fn follow(&mut self, rotations: &HashMap<Identity, Identity>) {
+        add_successors(&mut self.named, rotations);
+        for (_, members) in &mut self.groups {
+            add_successors(members, rotations);
         }
     }
 

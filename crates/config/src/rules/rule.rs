@@ -7,7 +7,7 @@ use levada_services::brokering::ServicePattern;
 
 use super::asked::Asked;
 use super::requesters::Requesters;
-use super::terms::{AllowTerms, AskTerms};
+use super::terms::Terms;
 
 /// The verdict of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +41,9 @@ pub(super) struct Rule {
 /// The action of a rule.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    Allow(AllowTerms),
+    Allow(Terms),
     Deny,
-    Ask(Identity, AskTerms),
+    Ask(Identity, Terms),
 }
 
 impl Rule {
@@ -63,6 +63,20 @@ impl Rule {
         self.services.iter().any(|pattern| pattern.is_exact() && pattern.matches(node, service))
     }
 
+    /// Returns true if it decides about all sessions of its requesters and services.
+    pub(super) fn decides_always(&self) -> bool {
+        match &self.action {
+            Action::Deny => true,
+            Action::Ask(_, terms) => terms.have_no_patterns(),
+            Action::Allow(_) => false,
+        }
+    }
+
+    /// Returns true if it allows or asks.
+    pub(super) fn gives(&self) -> bool {
+        !matches!(self.action, Action::Deny)
+    }
+
     /// Returns true if it can give the identity a right to the service; with `by_name`, only if it
     /// names the service.
     pub(super) fn may_give(
@@ -72,7 +86,9 @@ impl Rule {
         (service, by_name): (&str, bool),
         now: UnixTime,
     ) -> bool {
-        self.requesters.are_valid(identity, now) && (!by_name || self.names(node, service))
+        self.gives()
+            && self.requesters.are_valid(identity, now)
+            && (!by_name || self.names(node, service))
     }
 
     /// The verdict; `None` if the rule does not match.
@@ -84,10 +100,11 @@ impl Rule {
         match &self.action {
             Action::Deny => Some(Verdict::Deny),
             Action::Allow(terms) => {
-                let expires = terms.permit(asked, now).filter(|_| gives)?;
+                let covered = gives && terms.cover(asked.params);
+                let expires = terms.permit(asked, now).filter(|_| covered)?;
                 Some(Verdict::Allow { expires })
             }
-            Action::Ask(entity, terms) if terms.apply(asked.params) => {
+            Action::Ask(entity, terms) if terms.may_match(asked.params) => {
                 let within = terms.permit(asked, now).filter(|_| gives);
                 let ask = |expires| Verdict::Ask { entity: *entity, expires };
                 Some(within.map_or(Verdict::Deny, ask))

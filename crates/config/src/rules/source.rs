@@ -7,7 +7,7 @@ use levada_services::brokering::ServicePattern;
 
 use super::requesters::RequestersSource;
 use super::rule::{Action, Rule};
-use super::terms::{AllowTerms, AskTerms};
+use super::terms::Terms;
 use crate::reader::{Section, Value};
 use crate::{ConfigError, IdentityRef, Subject};
 
@@ -27,9 +27,9 @@ pub struct RuleSource {
 
 #[derive(Clone, Debug)]
 enum ActionSource {
-    Allow(AllowTerms),
+    Allow(Terms),
     Deny,
-    Ask(IdentityRef, AskTerms),
+    Ask(IdentityRef, Terms),
 }
 
 /// SERVICE or NODE/SERVICE.
@@ -58,7 +58,7 @@ impl RuleSource {
             if let Some(allow) = section.value("allow") {
                 return Err(allow.wrong("a rule with `ask` has no `allow`: the entity decides"));
             }
-            Ok(ActionSource::Ask(IdentityRef::read(&ask)?, AskTerms::read(&section)?))
+            Ok(ActionSource::Ask(IdentityRef::read(&ask)?, Terms::read_asking(&section)?))
         });
         let action = ask.transpose()?;
         let service = |value: &Value<'_>| ServiceRef::read(value, false);
@@ -135,7 +135,7 @@ impl RuleSource {
 fn read_action(section: &Section<'_>) -> Result<ActionSource, ConfigError> {
     let allows = section.value("allow").map_or(Ok(true), |value| value.flag())?;
     if allows {
-        return AllowTerms::read(section).map(ActionSource::Allow);
+        return Terms::read_allowing(section).map(ActionSource::Allow);
     }
     match OF_TERMS.iter().find_map(|key| section.value(key)) {
         Some(value) => {

@@ -12,19 +12,12 @@ use crate::reader::{Section, Value};
 
 /// The tolerated difference of two clocks.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
-/// Parameters that rules do not see: the node sets the framing, and the nonce reaches no service.
+/// Parameters that rules do not see: the node sets the framing, and the nonce selects no session.
 const UNSEEN: [&str; 2] = [Params::FRAMING, Params::NONCE];
 
-/// The sessions that a rule allows.
+/// The sessions that a rule allows, or asks an entity about.
 #[derive(Clone, Debug)]
-pub(super) struct AllowTerms {
-    patterns: Patterns,
-    bounds: Bounds,
-}
-
-/// The sessions for which a rule asks an entity.
-#[derive(Clone, Debug)]
-pub(super) struct AskTerms {
+pub(super) struct Terms {
     patterns: Patterns,
     bounds: Bounds,
 }
@@ -46,32 +39,36 @@ struct Bounds {
     uses: Option<u32>,
 }
 
-impl AllowTerms {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
+impl Terms {
+    pub(super) fn read_allowing(section: &Section<'_>) -> Result<Self, ConfigError> {
         let mut bounds = Bounds::read(section)?;
         bounds.uses = bounds.uses.or(Some(1));
         Ok(Self { patterns: Patterns::read(section, "")?, bounds })
     }
 
-    /// The expiry of an allowed session; `None` if the rule does not allow it.
-    pub(super) fn permit(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Option<UnixTime>> {
-        self.bounds.permit(asked, now).filter(|_| self.patterns.cover(asked.params))
-    }
-}
-
-impl AskTerms {
-    pub(super) fn read(section: &Section<'_>) -> Result<Self, ConfigError> {
+    pub(super) fn read_asking(section: &Section<'_>) -> Result<Self, ConfigError> {
         // `.` also matches a newline: one in a value must not lead past the rule.
         let patterns = Patterns::read(section, "(?s)")?;
         Ok(Self { patterns, bounds: Bounds::read(section)? })
     }
 
-    /// Returns true unless a parameter is set to a value that its pattern does not match.
-    pub(super) fn apply(&self, params: &Params) -> bool {
+    pub(super) fn have_no_patterns(&self) -> bool {
+        self.patterns.args.is_none() && self.patterns.parameters.is_empty()
+    }
+
+    /// Returns true if each pattern matches its parameter, and each parameter has a pattern.
+    pub(super) fn cover(&self, params: &Params) -> bool {
+        self.patterns.cover(params)
+    }
+
+    /// Returns true unless a parameter is set to a value that its pattern does not match. A value
+    /// that is not text counts as a match.
+    pub(super) fn may_match(&self, params: &Params) -> bool {
         self.patterns.may_match(params)
     }
 
-    /// The expiry of the session; `None` if it exceeds the bounds of the rule.
+    /// The expiry of the session: the requested one, or else the longest; `None` if the request
+    /// exceeds a bound.
     pub(super) fn permit(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Option<UnixTime>> {
         self.bounds.permit(asked, now)
     }
@@ -90,7 +87,6 @@ impl Bounds {
         Ok(Self { expires: expires.transpose()?, uses: uses.transpose()? })
     }
 
-    /// The expiry: the requested one, or else the longest; `None` if the request exceeds a bound.
     fn permit(&self, asked: &Asked<'_>, now: UnixTime) -> Option<Option<UnixTime>> {
         let latest = self.expires.map(|longest| now.after(longest));
         let lasts = match (asked.expires, latest) {
@@ -118,7 +114,6 @@ impl Patterns {
         })
     }
 
-    /// Returns true if each pattern matches its parameter, and each parameter has a pattern.
     fn cover(&self, params: &Params) -> bool {
         let Ok(args) = params.args() else { return false };
         let args_fit = match (&self.args, &args) {
@@ -133,8 +128,6 @@ impl Patterns {
         args_fit && others(params).count() == self.parameters.len() && others(params).all(fits)
     }
 
-    /// Returns true unless a value is set that its pattern does not match. A value that is not text
-    /// counts as a match.
     fn may_match(&self, params: &Params) -> bool {
         let args_may = match (&self.args, params.args()) {
             (Some(patterns), Ok(Some(args))) => match_all(patterns, &args),

@@ -224,11 +224,56 @@ fn a_rotated_key_does_not_lead_past_a_rule() {
          [[rule]]\nrequesters = ['alice']\nservices = ['echo']\nask = 'eve'\n\
          [[rule]]\nrequesters = ['alice']\nservices = ['clock']",
     );
-    rules.follow(&[(EVE, BOB), (ALICE, EVE)]);
+    rules.follow(&[(EVE, BOB), (ALICE, EVE)].into());
     let params = params(None);
     let of = |service| verdict(&rules, &asked(&BOB, service, &params));
     // A right is not passed on by a rotation, as one of `allow` is not.
     assert_eq!([of("exec"), of("echo"), of("clock")], [NO, ASK, None]);
+}
+
+#[test]
+fn a_cycle_of_rotations_ends() {
+    let mut rules = config("[[rule]]\nrequesters = ['alice']\nservices = ['exec']\nallow = false");
+    rules.follow(&[(ALICE, EVE), (EVE, BOB), (BOB, ALICE)].into());
+    let params = params(None);
+    for identity in [ALICE, EVE, BOB] {
+        assert_eq!(verdict(&rules, &asked(&identity, "exec", &params)), NO);
+    }
+}
+
+#[test]
+fn names_follow_the_rotations_of_their_keys() {
+    let mut rules = config(
+        "[[rule]]\nrequesters = ['alice']\nservices = ['echo']\n\
+         [[rule]]\nrequesters = ['well']\nservices = ['exec']\nask = 'eve'",
+    );
+    rules.follow_names(|key| match key {
+        ALICE => BOB,
+        EVE => ALICE,
+        key => key,
+    });
+    let params = params(None);
+    let of = |identity, service| verdict(&rules, &asked(identity, service, &params));
+    assert_eq!([of(&ALICE, "echo"), of(&BOB, "echo")], [None, YES]);
+    assert_eq!(of(&WELL, "exec"), Some(Verdict::Ask { entity: ALICE, expires: None }));
+    assert!(rules.name(&ALICE) && !rules.name(&EVE));
+}
+
+#[test]
+fn a_rule_that_asks_about_every_session_is_the_last_one_for_its_requesters() {
+    let rules = config(
+        "[[rule]]\nrequesters = ['*']\nservices = ['*']\nask = 'eve'\n\
+         [[rule]]\nrequesters = ['bob']\nservices = ['shell']"
+            .replace("bob", &BOB.to_string())
+            .as_str(),
+    );
+    let of = |service, by_name| rules.prospect(&BOB, &WELL, (service, by_name), NOW);
+    assert_eq!(of("echo", false), Prospect::Possible);
+    // A shell must be named.
+    assert_eq!(of("shell", true), Prospect::Denied("config.toml:1".into()));
+    let none = params(None);
+    let shell = Asked { by_name: true, ..asked(&BOB, "shell", &none) };
+    assert_eq!(verdict(&rules, &shell), NO);
 }
 
 fn group(name: &str, members: &[Identity], until: UnixTime) -> GroupDefinition {
@@ -263,7 +308,7 @@ fn a_rule_concerns_the_members_of_its_groups() {
     // A group that has expired gives no right, and leads past no rule.
     assert_eq!([of(&some, &WELL, "clock"), of(&some, &WELL, "echo")], [NO, NO]);
     assert!(some.may_give_to(&ALICE, NOW) && !some.may_give_to(&WELL, NOW));
-    some.follow(&[(WELL, EVE)]);
+    some.follow(&[(WELL, EVE)].into());
     assert_eq!([of(&some, &EVE, "clock"), of(&some, &EVE, "echo")], [NO, NO]);
     let none = expand(&[guests]).unwrap_err();
     assert!(none.starts_with("config.toml:2: key `rule[0].requesters[0]`: no group"), "{none}");

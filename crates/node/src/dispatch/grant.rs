@@ -38,8 +38,6 @@ pub(super) struct Grant {
     secret: Zeroizing<[u8; 32]>,
     pub(super) about: String,
     pub(super) permission: Permission,
-    /// The expiry in the request.
-    requested_expires: Option<UnixTime>,
     /// The entity that must approve the session before it is created.
     pub(super) asks: Option<Identity>,
     pub(super) now: UnixTime,
@@ -166,8 +164,7 @@ impl RequestContext {
         let issuer = (self.node.identity(), now);
         let grant = Grant::mint(issuer, &request.service, framing, self.peer, body)?;
         let permission = permitted.permission;
-        let requested_expires = (request.expires != 0).then_some(UnixTime(request.expires));
-        Ok(Grant { about, permission, requested_expires, ..grant })
+        Ok(Grant { about, permission, ..grant })
     }
 
     /// The expiry of a session; `default` is that of a rule if the request sets none.
@@ -218,7 +215,6 @@ impl Grant {
             secret,
             about,
             permission,
-            requested_expires: None,
             asks: None,
             now,
         })
@@ -229,7 +225,7 @@ impl Grant {
         Wanted {
             service: &self.service,
             params: &self.body.params,
-            expires: self.requested_expires,
+            expires: Some(self.body.expires),
             uses: self.body.uses,
         }
     }

@@ -11,8 +11,8 @@ use crate::wanted::Wanted;
 use super::context::RequestContext;
 use super::grant::Grant;
 use super::refusal::{
-    check_draining, denied, denied_by_rule, no_longer_permitted, no_rule_permits, not_open,
-    rules_changed,
+    ask_for_another, check_draining, denied, denied_by_rule, no_longer_permitted, no_rule_permits,
+    not_open, rules_changed,
 };
 use super::requested::{holder, requested_params, starts};
 
@@ -34,6 +34,7 @@ impl RequestContext {
             Ruling::Permitted(permitted) => Ok((permitted, None)),
             Ruling::Ask(entity, permitted) => Ok((permitted, Some(entity))),
             Ruling::Denied(place) => Err(denied_by_rule(&place)),
+            Ruling::AskForAnother(entity) => Err(ask_for_another(&self.node, &entity)),
             Ruling::NoRight => {
                 let name = one_line(&request.service, MAX_NAME);
                 if self.node.may_request(&self.peer, &request.service) {
@@ -69,9 +70,13 @@ impl RequestContext {
     pub(super) fn confirm(&self, grant: &mut Grant) -> Result<(), Refusal> {
         match self.node.decide_request(&self.peer, &grant.body.identity, &grant.wanted()) {
             Ruling::Ask(entity, _) if Some(entity) == grant.asks => {}
-            Ruling::Permitted(permitted) => grant.permission = permitted.permission,
+            Ruling::Permitted(permitted) if grant.body.expires <= permitted.until => {
+                grant.permission = permitted.permission;
+            }
             Ruling::Denied(place) => return Err(denied_by_rule(&place)),
-            Ruling::Ask(..) => return Err(rules_changed()),
+            Ruling::Permitted(_) | Ruling::Ask(..) | Ruling::AskForAnother(_) => {
+                return Err(rules_changed());
+            }
             Ruling::NoRight if matches!(grant.permission, Permission::Right { .. }) => {}
             Ruling::NoRight => return Err(no_longer_permitted()),
         }

@@ -6,7 +6,10 @@ use levada_capability::exchange::{PendingQuestion, Reply, Route, SessionRequest}
 use levada_core::wire::{Cause, Ended, Reason, Refusal};
 use levada_core::{Identity, Params, SystemRandom};
 use levada_service::Entities;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
+
+use crate::store::PeerStatus;
 
 use super::context::RequestContext;
 use super::grant::Grant;
@@ -23,16 +26,9 @@ impl RequestContext {
     /// registered counts the open questions of each requester. The question is withdrawn when the
     /// connection of the client ends.
     pub(super) async fn ask(&self, entity: Identity, grant: &Grant) -> Result<(), Refusal> {
-        // A peer without a right can have any number of identities.
-        let _permit = match self.slot.is_proved() {
+        let _permits = match self.is_named() {
             true => None,
-            false => {
-                Some(self.node.peers.questions.try_permit(self.slot.source).ok_or_else(|| {
-                    let text =
-                        "too many questions from this address wait for a reply; ask again later";
-                    Refusal::new(Reason::Busy, text)
-                })?)
-            }
+            false => Some(self.permits()?),
         };
         tokio::select! {
             asked = timeout(REPLY_TIMEOUT, self.question(entity, grant)) => asked.unwrap_or_else(|_| {
@@ -41,6 +37,29 @@ impl RequestContext {
             }),
             () = self.connection.closed() => Err(denied("the client went away")),
         }
+    }
+
+    /// Returns true if the owner has given this peer a right by its name, also as a member of a
+    /// group. All others may be any number of identities of one person.
+    fn is_named(&self) -> bool {
+        let now = self.node.now();
+        let status = self.node.rights.store.listed_status(&self.peer, now);
+        self.node.rights.policy.allows_any(&self.peer, now) || status == Some(PeerStatus::HasRight)
+    }
+
+    /// The permits that limit the questions of peers without a name, of one source and together:
+    /// half of the questions remains for the others.
+    fn permits(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+        let busy = |text: &str| Refusal::new(Reason::Busy, text);
+        let questions = &self.node.peers.questions;
+        let of_source = questions.try_permit(self.slot.source).ok_or_else(|| {
+            busy("too many questions from this address wait for a reply; ask again later")
+        })?;
+        let of_all =
+            self.node.peers.unnamed_questions.clone().try_acquire_owned().map_err(|_| {
+                busy("too many questions of unknown identities wait for a reply; ask again later")
+            })?;
+        Ok([of_source, of_all])
     }
 
     async fn question(&self, entity: Identity, grant: &Grant) -> Result<(), Refusal> {

@@ -75,6 +75,14 @@ pub(super) fn denied_by_rule(place: &str) -> Refusal {
     denied("a rule of the node's owner denies this session")
 }
 
+/// The refusal of a request for another identity of a session that an entity must approve.
+pub(super) fn ask_for_another(node: &Node, entity: &Identity) -> Refusal {
+    denied(&format!(
+        "a rule asks {} to approve this session, which its holder must request itself",
+        node.shown_name(entity)
+    ))
+}
+
 /// The refusal of a request of a service that rules give with other parameters.
 pub(super) fn no_rule_permits(name: &str) -> Refusal {
     denied(&format!(
@@ -85,7 +93,7 @@ pub(super) fn no_rule_permits(name: &str) -> Refusal {
 
 /// The refusal of a request whose rule has changed while its entity decided.
 pub(super) fn rules_changed() -> Refusal {
-    denied("the rules of the node have changed meanwhile; request again")
+    denied("the rules of the node have changed while the entity decided; request again")
 }
 
 /// The refusal of a start that rules deny.

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use levada_config::{ConfigError, GroupDefinition, GroupError, Groups, Member, Rules};
+use levada_config::{
+    ConfigError, GroupDefinition, GroupError, Groups, Member, Rules, add_successors,
+};
 use levada_core::{Identity, UnixTime};
 use thiserror::Error;
 
-use super::configured::Listed;
+use super::configured::{Listed, successor};
 use super::inputs::Inputs;
 use super::right::{ListedRight, Origin};
 
@@ -41,6 +43,8 @@ pub(crate) struct Lists {
     pub(crate) groups: Groups,
     /// The rules, with the members of their groups.
     pub(crate) rules: Rules,
+    /// Rotated keys with their successors.
+    rotations: HashMap<Identity, Identity>,
 }
 
 impl Lists {
@@ -71,14 +75,10 @@ impl Lists {
         }
         // A block of a rotated key includes its successors, because the owner may have copied the
         // old key from the log.
-        while let Some((new, place)) = rotations.iter().find_map(|(old, new)| {
-            let place = lists.block.get(old).filter(|_| !lists.block.contains_key(new))?;
-            Some((*new, place.clone()))
-        }) {
-            lists.block.insert(new, place);
-        }
+        lists.rotations = rotations.iter().copied().collect();
+        add_successors(&mut lists.block, &lists.rotations);
         lists.rules = configured.rules.expanded(&lists.groups)?;
-        lists.rules.follow(rotations);
+        lists.rules.follow(&lists.rotations);
         Ok(lists)
     }
 
@@ -96,6 +96,11 @@ impl Lists {
     pub(crate) fn of(&self, identity: &Identity) -> impl Iterator<Item = &ListedRight> {
         let positions = self.by_identity.get(identity).map(Vec::as_slice).unwrap_or_default();
         positions.iter().filter_map(|position| self.rights.get(*position))
+    }
+
+    /// Returns true if one of these keys has succeeded the other, or if they are the same.
+    pub(crate) fn are_of_one(&self, one: Identity, other: Identity) -> bool {
+        successor(one, &self.rotations) == successor(other, &self.rotations)
     }
 
     /// Returns true if a list, a group or a rule has `identity`, or if it signs groups.

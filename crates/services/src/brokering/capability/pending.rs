@@ -45,6 +45,8 @@ struct Entity {
 struct Pending {
     /// The identity that the session is for, whose questions are counted.
     requester: Identity,
+    /// A rule of the node asks it. The limit of all questions is one of its own.
+    is_of_rule: bool,
     entity: Identity,
     registration: u64,
     /// `None` once the session of the entity has taken it to send it.
@@ -89,8 +91,9 @@ impl PendingRequests {
         challenge: [u8; 32],
         answers_node: bool,
     ) -> Result<(Registration<'_>, Receiver<Notice>), Ended> {
-        // Room for two notices of each question: an entity that reads misses none.
-        let (notices, receiver) = channel(2 * self.limits.questions);
+        // Room for two notices of each question, of requesters and of rules: an entity that reads
+        // misses none.
+        let (notices, receiver) = channel(4 * self.limits.questions);
         let mut table = self.lock();
         if !table.entities.contains_key(&entity) && table.entities.len() >= self.limits.entities {
             let text = "the service has reached its limit of registered entities";
@@ -129,7 +132,8 @@ impl PendingRequests {
         let mut table = self.lock();
         let requester = question.subject();
         let entity = question.route.entity;
-        table.check_room(&self.limits, &requester)?;
+        let is_of_rule = question.subject.is_some();
+        table.check_room(&self.limits, &requester, is_of_rule)?;
         let number = table.number();
         let Some(found) = table.entities.get(&entity) else { return Err(not_registered()) };
         if found.challenge != question.route.challenge {
@@ -141,7 +145,7 @@ impl PendingRequests {
         let registration = found.registration;
         let (reply, receiver) = oneshot::channel();
         let question = Some(signed);
-        let pending = Pending { requester, entity, registration, question, reply };
+        let pending = Pending { requester, is_of_rule, entity, registration, question, reply };
         table.questions.insert(number, pending);
         Ok((PendingGuard { pending: self, number }, receiver))
     }
@@ -157,13 +161,19 @@ impl Table {
         self.last
     }
 
-    fn check_room(&self, limits: &Limits, requester: &Identity) -> Result<(), Ended> {
+    fn check_room(
+        &self,
+        limits: &Limits,
+        requester: &Identity,
+        is_of_rule: bool,
+    ) -> Result<(), Ended> {
         let own = self.questions.values().filter(|pending| pending.requester == *requester);
         if own.count() >= limits.questions_per_requester {
             let text = "your limit of questions that wait for a reply is reached";
             return Err(Ended::new(Cause::Busy, text));
         }
-        if self.questions.len() >= limits.questions {
+        let of_kind = self.questions.values().filter(|pending| pending.is_of_rule == is_of_rule);
+        if of_kind.count() >= limits.questions {
             let text = "the service has reached its limit of questions that wait for a reply";
             return Err(Ended::new(Cause::Busy, text));
         }
