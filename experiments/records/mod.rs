@@ -33,9 +33,10 @@ const CALLS: u32 = 20;
 type List = (&'static str, fn(&Node) -> Request);
 
 /// The measured lists. A further list needs one more line here.
-const LISTS: [List; 12] = [
+const LISTS: [List; 13] = [
     ("access", |_| Request::Access { identity: None }),
     ("access NAME", |node| Request::Access { identity: Some(node.person.clone()) }),
+    ("access explain", explain),
     ("sessions", |_| sessions(false, Filter::default())),
     ("sessions --running", |_| sessions(true, Filter::default())),
     ("sessions --by", |node| sessions(false, by(node))),
@@ -49,6 +50,16 @@ const LISTS: [List; 12] = [
     ("sessions --log --since", |node| log(since(node))),
     ("status", |_| Request::Status),
 ];
+
+fn explain(node: &Node) -> Request {
+    Request::Explain {
+        identity: node.person.clone(),
+        service: "clock".to_owned(),
+        params: Vec::new(),
+        expires_secs: None,
+        uses: 1,
+    }
+}
 
 fn sessions(running: bool, filter: Filter) -> Request {
     Request::Sessions { limit: LIMIT, running, filter }
