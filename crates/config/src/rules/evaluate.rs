@@ -99,7 +99,6 @@ impl Rules {
     /// The rights that the rules may give at `node`, each with some parameters. Rules before one may
     /// deny it.
     pub fn rights(&self, node: &Identity) -> Vec<RuleRight> {
-        let gives = |rule: &&Rule| !matches!(rule.action, Action::Deny);
         let rights_of = |rule: &Rule| {
             let services: Vec<String> = rule.services_at(node).map(str::to_owned).collect();
             let of = |named: Option<Named<'_>>| {
@@ -116,16 +115,13 @@ impl Rules {
             };
             rule.requesters.all().flat_map(of).collect::<Vec<_>>()
         };
-        self.0.iter().filter(gives).flat_map(rights_of).collect()
+        self.0.iter().filter(|rule| rule.gives()).flat_map(rights_of).collect()
     }
 
     /// Returns true if a rule that allows or asks names `identity`. A rule for everyone names
     /// no identity.
     pub fn may_give_to(&self, identity: &Identity, now: UnixTime) -> bool {
-        self.0
-            .iter()
-            .filter(|rule| rule.gives())
-            .any(|rule| rule.requesters.name_validly(identity, now))
+        self.0.iter().any(|rule| rule.gives() && rule.requesters.name_validly(identity, now))
     }
 
     /// Returns true if a rule that allows or asks names `identity` as a member of a group that has

@@ -47,6 +47,11 @@ pub(super) enum Action {
 }
 
 impl Rule {
+    /// Returns true if it allows or asks.
+    pub(super) fn gives(&self) -> bool {
+        !matches!(self.action, Action::Deny)
+    }
+
     pub(super) fn concerns(&self, identity: &Identity, node: &Identity, service: &str) -> bool {
         self.requesters.concern(identity)
             && self.services.iter().any(|pattern| pattern.matches(node, service))
@@ -70,11 +75,6 @@ impl Rule {
             Action::Ask(_, terms) => terms.have_no_patterns(),
             Action::Allow(_) => false,
         }
-    }
-
-    /// Returns true if it allows or asks.
-    pub(super) fn gives(&self) -> bool {
-        !matches!(self.action, Action::Deny)
     }
 
     /// Returns true if it can give the identity a right to the service; with `by_name`, only if it
