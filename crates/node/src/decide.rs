@@ -37,7 +37,7 @@ pub(crate) struct Permitted {
 
 /// The right that had permitted a session, as far as its starts depend on it.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct Basis {
     /// The rule that has given it; `None` if another right has.
     pub(crate) rule: Option<RuleGrant>,
     /// A right of the requester must exist when it starts: a group has permitted the session, or
@@ -122,7 +122,7 @@ impl Node {
         requester: &Identity,
         chain: &[Identity],
         wanted: &Wanted<'_>,
-        origin: Origin,
+        basis: Basis,
     ) -> Result<(), StartDenied> {
         // Tickets and the catalogue admit peers to shares.
         if wanted.service == SWARM {
@@ -131,7 +131,7 @@ impl Node {
         let is_own = *requester == self.identity();
         let lists = self.rights.policy.lists();
         let has_approved = |entity: Identity| {
-            let approved_by = origin.rule.and_then(|rule| rule.approved_by);
+            let approved_by = basis.rule.and_then(|rule| rule.approved_by);
             let is_blocked =
                 lists.block.contains_key(&entity) || self.rights.store.blocked(&entity);
             approved_by.is_some_and(|by| lists.are_of_one(by, entity)) && !is_blocked
@@ -154,13 +154,13 @@ impl Node {
         if check(requester)? {
             return Ok(());
         }
-        if origin.rule.is_some() {
+        if basis.rule.is_some() {
             // The request has used no right of the store, so that only the lists may stand in.
             let service = (wanted.service, self.must_be_named(wanted.service));
             let listed = self.rights.policy.right(requester, service, self.now());
             return listed.map(drop).ok_or(StartDenied::NoLonger);
         }
-        if origin.needs_right && self.permission(requester, wanted.service, 1).is_none() {
+        if basis.needs_right && self.permission(requester, wanted.service, 1).is_none() {
             return Err(StartDenied::RightEnded);
         }
         Ok(())

@@ -13,7 +13,7 @@ use levada_session::Stream;
 use tokio::time::sleep;
 use zeroize::Zeroizing;
 
-use crate::decide::Origin;
+use crate::decide::Basis;
 use crate::live::SessionGuard;
 use crate::store::{NewAuditEntry, Store};
 
@@ -59,7 +59,7 @@ impl RequestContext {
         let (mut verified, record) = self.verify(store, presented, Right::Connect)?;
         let service = record.service;
         let requester = record.requester;
-        let origin = Origin { rule: record.rule, needs_right: record.by_group.is_some() };
+        let basis = Basis { rule: record.rule, needs_right: record.by_group.is_some() };
         if !expected.is_empty() && expected != service {
             return Err(Refusal::new(Reason::Foreign, "the session is not one of that service"));
         }
@@ -73,7 +73,7 @@ impl RequestContext {
         let run = offered.service.prepare(&verified.params, Over::Stream);
         let run = run.and_then(Prepared::into_stream).map_err(refused_params)?;
         let about = about(offered, &verified.params);
-        Ok(Start { verified, service, requester, origin, about, granted: None, run })
+        Ok(Start { verified, service, requester, basis, about, granted: None, run })
     }
 }
 

@@ -13,7 +13,7 @@ use levada_service::{Over, Refused, Service};
 use levada_session::Stream;
 use zeroize::Zeroizing;
 
-use crate::decide::{Origin, Permitted};
+use crate::decide::{Basis, Permitted};
 use crate::granted::GrantedPath;
 use crate::services::Offered;
 use crate::store::{NewSession, Permission, RequestError};
@@ -260,12 +260,12 @@ impl Grant {
     }
 
     /// The right that permits the start at the request. The store checks its own rights.
-    fn origin(&self) -> Origin {
+    fn basis(&self) -> Basis {
         let rule = match &self.permission {
             Permission::Rule(rule) => Some(*rule),
             _ => None,
         };
-        Origin {
+        Basis {
             rule,
             needs_right: matches!(self.permission, Permission::Given | Permission::Group(_)),
         }
@@ -287,8 +287,8 @@ impl Grant {
         let service = self.service.clone();
         let about = self.about.clone();
         let requester = self.requester;
-        let origin = self.origin();
-        Start { verified, service, requester, origin, about, granted, run }
+        let basis = self.basis();
+        Start { verified, service, requester, basis, about, granted, run }
     }
 }
 

@@ -9,7 +9,7 @@ use levada_core::wire::{Reason, Refusal};
 use levada_core::{Framing, Identity, Params};
 use levada_service::Refused;
 
-use crate::decide::Origin;
+use crate::decide::Basis;
 use crate::granted::GrantedPath;
 use crate::live::{Run, SessionGuard};
 use crate::services::Offered;
@@ -35,7 +35,7 @@ pub(super) struct Start<R> {
     /// The identity that requested the session.
     pub(super) requester: Identity,
     /// The right that had permitted it.
-    pub(super) origin: Origin,
+    pub(super) basis: Basis,
     /// A summary for the audit log.
     pub(super) about: String,
     /// What the middleboxes of the path were granted; none without a path.
@@ -120,7 +120,7 @@ impl RequestContext {
             uses: verified.uses.first().map_or(1, |(_, uses)| *uses),
         };
         let requester = &start.requester;
-        let decided = node.decide_start(requester, &verified.identities, &wanted, start.origin);
+        let decided = node.decide_start(requester, &verified.identities, &wanted, start.basis);
         let Err(denied) = decided else { return Ok(()) };
         let now = node.now();
         if node.right_has_expired(requester, &start.service, now) {
