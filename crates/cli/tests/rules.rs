@@ -3,6 +3,7 @@
 mod ask;
 mod check;
 mod groups;
+mod list;
 
 use crate::support::{Home, Node, eventually};
 

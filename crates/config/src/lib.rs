@@ -45,7 +45,9 @@ pub use limits::Limits;
 pub use middlebox::Middlebox;
 pub use reader::{MAX_FILE, read_file};
 pub use retention::Retention;
-pub use rules::{Asked, Decision, PolicyFile, Prospect, RuleRight, RuleSource, Rules, Verdict};
+pub use rules::{
+    Asked, Decision, Effect, PolicyFile, Prospect, RuleRight, RuleSource, Rules, Verdict,
+};
 pub use service::ServiceSource;
 pub use swarm::Swarm;
 

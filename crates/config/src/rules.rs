@@ -9,6 +9,7 @@ mod asked;
 mod evaluate;
 mod policy_file;
 mod requesters;
+mod rights;
 mod rule;
 mod source;
 mod terms;
@@ -16,7 +17,8 @@ mod terms;
 mod tests;
 
 pub use asked::Asked;
-pub use evaluate::{Decision, Prospect, RuleRight, Rules};
+pub use evaluate::{Decision, Prospect, Rules};
 pub use policy_file::PolicyFile;
+pub use rights::{Effect, RuleRight};
 pub use rule::Verdict;
 pub use source::RuleSource;

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use arc_swap::ArcSwap;
-use levada_config::{Asked, Decision, Prospect, RuleRight};
+use levada_config::{Asked, Decision, Prospect};
 use levada_core::{Identity, UnixTime};
 
 pub(crate) use configured::Configured;
@@ -106,11 +106,6 @@ impl Policy {
         now: UnixTime,
     ) -> Prospect {
         self.lists.load().rules.prospect(identity, node, service, now)
-    }
-
-    /// The rights that rules may give at `node`.
-    pub(crate) fn rule_rights(&self, node: &Identity) -> Vec<RuleRight> {
-        self.lists.load().rules.rights(node)
     }
 
     /// Returns true if a right of `identity` to `service` has expired.

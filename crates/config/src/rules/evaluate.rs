@@ -7,7 +7,6 @@ use levada_core::{Identity, UnixTime};
 use levada_home::known::Known;
 
 use super::asked::Asked;
-use super::requesters::Named;
 use super::rule::{Action, Rule, Verdict};
 use super::source::RuleSource;
 use crate::{ConfigError, Groups, Subject};
@@ -17,7 +16,7 @@ const MAX_MEMBERS: usize = 100_000;
 
 /// Rules in order, with names resolved to keys.
 #[derive(Clone, Debug, Default)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules(pub(super) Vec<Rule>);
 
 /// The decision of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,23 +25,6 @@ pub struct Decision {
     pub place: Arc<str>,
     /// Its verdict.
     pub verdict: Verdict,
-}
-
-/// A right that a rule may give.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RuleRight {
-    /// The identity; `None` for every identity.
-    pub identity: Option<Identity>,
-    /// The group that the rule names, of which the identity is a member.
-    pub group: Option<Arc<str>>,
-    /// The time from which it gives no right, because the group has expired.
-    pub until: UnixTime,
-    /// The name of the service, in which `*` stands for any characters.
-    pub service: String,
-    /// The place of the rule, as FILE:LINE.
-    pub place: Arc<str>,
-    /// True if an entity must approve each session.
-    pub asks: bool,
 }
 
 /// The rights that rules may give to an identity at a service.
@@ -94,28 +76,6 @@ impl Rules {
         self.0.iter().find_map(|rule| {
             Some(Decision { place: rule.place.clone(), verdict: rule.verdict(asked, now)? })
         })
-    }
-
-    /// The rights that the rules may give at `node`, each with some parameters. Rules before one may
-    /// deny it.
-    pub fn rights(&self, node: &Identity) -> Vec<RuleRight> {
-        let rights_of = |rule: &Rule| {
-            let services: Vec<String> = rule.services_at(node).map(str::to_owned).collect();
-            let of = |named: Option<Named<'_>>| {
-                let template = RuleRight {
-                    identity: named.as_ref().map(|named| named.identity),
-                    group: named.as_ref().and_then(|named| named.group).map(Arc::from),
-                    until: named.map_or(UnixTime::NEVER, |named| named.until),
-                    service: String::new(),
-                    place: rule.place.clone(),
-                    asks: matches!(rule.action, Action::Ask(..)),
-                };
-                let services = services.clone().into_iter();
-                services.map(move |service| RuleRight { service, ..template.clone() })
-            };
-            rule.requesters.all().flat_map(of).collect::<Vec<_>>()
-        };
-        self.0.iter().filter(|rule| rule.gives()).flat_map(rights_of).collect()
     }
 
     /// Returns true if a rule that allows or asks names `identity`. A rule for everyone names

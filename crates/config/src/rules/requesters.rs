@@ -30,6 +30,7 @@ pub(super) struct Requesters {
 }
 
 /// An identity that a rule names, by itself or as a member of a group.
+#[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) identity: Identity,
     pub(super) group: Option<&'a str>,
@@ -109,17 +110,27 @@ impl Requesters {
         self.any || self.name_validly(identity, now)
     }
 
-    /// The identities; `None` stands for every identity.
-    pub(super) fn all(&self) -> impl Iterator<Item = Option<Named<'_>>> {
-        let groups = self.groups.iter().map(|(subject, members)| (subject.group(), members));
-        let named = once((None, &self.named)).chain(groups).flat_map(|(group, members)| {
+    /// Returns true if they are every identity.
+    pub(super) fn are_all(&self) -> bool {
+        self.any
+    }
+
+    /// The identities that are written there, and the members of groups.
+    pub(super) fn named(&self) -> impl Iterator<Item = Named<'_>> {
+        self.sets_of_groups().flat_map(|(group, members)| {
             members.iter().map(move |(identity, until)| Named {
                 identity: *identity,
                 group,
                 until: *until,
             })
-        });
-        self.any.then_some(None).into_iter().chain(named.map(Some))
+        })
+    }
+
+    /// As [`Self::named`], only `identity`: once for each group that has it.
+    pub(super) fn named_as(&self, identity: Identity) -> impl Iterator<Item = Named<'_>> {
+        self.sets_of_groups().filter_map(move |(group, members)| {
+            members.get(&identity).map(|until| Named { identity, group, until: *until })
+        })
     }
 
     /// Returns true if `identity` is written there or a member of a group, not only in `*`.
@@ -144,6 +155,12 @@ impl Requesters {
     pub(super) fn follow_names(&mut self, successor: impl Fn(Identity) -> Identity) {
         let named = std::mem::take(&mut self.named).into_iter();
         self.named = named.map(|(identity, until)| (successor(identity), until)).collect();
+    }
+
+    /// The identities that are written there, and those of each group by its name.
+    fn sets_of_groups(&self) -> impl Iterator<Item = (Option<&str>, &Members)> {
+        let groups = self.groups.iter().map(|(subject, members)| (subject.group(), members));
+        once((None, &self.named)).chain(groups)
     }
 
     fn sets(&self) -> impl Iterator<Item = &Members> {

@@ -57,10 +57,12 @@ impl Rule {
             && self.services.iter().any(|pattern| pattern.matches(node, service))
     }
 
-    /// The names of its services at `node`, in which `*` stands for any characters.
-    pub(super) fn services_at(&self, node: &Identity) -> impl Iterator<Item = &str> {
-        let of_node = self.services.iter().filter(move |pattern| pattern.is_at(node));
-        of_node.map(ServicePattern::service)
+    /// Its services at `node`.
+    pub(super) fn services_at<'a>(
+        &'a self,
+        node: &'a Identity,
+    ) -> impl Iterator<Item = &'a ServicePattern> {
+        self.services.iter().filter(move |pattern| pattern.is_at(node))
     }
 
     /// Returns true if it names the service without `*`.

@@ -212,9 +212,18 @@ fn prospects_follow_the_order_of_the_rules() {
     assert_eq!(of(&BOB, "echo"), Prospect::Possible);
     assert_eq!(of(&BOB, "clock"), Prospect::Unconcerned);
     assert!(rules.may_give_to(&ALICE, NOW) && !rules.may_give_to(&BOB, NOW));
-    let rights = rules.rights(&WELL);
-    let named: Vec<_> = rights.iter().map(|right| (right.identity, &*right.service)).collect();
-    assert_eq!(named, [(Some(ALICE), "exec"), (None, "exec"), (None, "echo")]);
+    let shown =
+        |right: RuleRight<'_>| (right.identity, right.services.service().to_owned(), right.effect);
+    let named: Vec<_> = rules.rights(&WELL).map(shown).collect();
+    assert_eq!(named, [(Some(ALICE), "exec".to_owned(), Effect::Allow)]);
+    assert_eq!(rules.rights(&BOB).count(), 0, "the rule is about another node");
+    let of = |identity| rules.rights_of(identity, &WELL).count();
+    assert_eq!([of(ALICE), of(BOB)], [1, 0]);
+    let everyone: Vec<_> = rules.for_everyone(&WELL).map(shown).collect();
+    let [deny, exec, echo] =
+        [("exec", Effect::Deny), ("exec", Effect::Allow), ("echo", Effect::Allow)]
+            .map(|(service, effect)| (None, service.to_owned(), effect));
+    assert_eq!(everyone, [deny, exec, echo]);
 }
 
 #[test]
@@ -300,9 +309,7 @@ fn a_rule_concerns_the_members_of_its_groups() {
     let guests = group("guests", &[WELL], NOW);
     let mut some = expand(&[group("admins", &[ALICE], UnixTime(1001)), guests.clone()]).unwrap();
     assert_eq!([of(&some, &ALICE, "exec"), of(&some, &EVE, "exec")], [YES, None]);
-    let rights = some.rights(&WELL);
-    let named: Vec<_> =
-        rights.iter().map(|right| (right.identity, right.group.as_deref())).collect();
+    let named: Vec<_> = some.rights(&WELL).map(|right| (right.identity, right.group)).collect();
     let [admins, guest] = [(Some(ALICE), Some("admins")), (Some(WELL), Some("guests"))];
     assert_eq!(named, [(Some(BOB), None), admins, guest]);
     // A group that has expired gives no right, and leads past no rule.

@@ -128,12 +128,11 @@ fn places(node: &Node, identity: &Identity, service: Option<&str>) -> Vec<String
         None => place,
     };
     let places = rights.map(|right| shown(right.group.as_deref(), right.place()));
-    let may_cover = |right: &RuleRight| {
-        service.is_none_or(|service| right.service == service || right.service.contains('*'))
-    };
-    let rules = lists.rules.rights(&node.identity()).into_iter();
-    let rules = rules.filter(|right| right.identity == Some(*identity) && may_cover(right));
-    let rules = rules.map(|right| shown(right.group.as_deref(), right.place.to_string()));
+    let own = node.identity();
+    let may_cover =
+        |right: &RuleRight<'_>| service.is_none_or(|service| right.services.matches(&own, service));
+    let rules = lists.rules.rights_of(*identity, &own).filter(may_cover);
+    let rules = rules.map(|right| shown(right.group, right.place.to_string()));
     let mut places: Vec<String> = places.chain(rules).collect();
     places.dedup();
     places

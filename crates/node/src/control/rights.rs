@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use levada_capability::{SWARM, SessionId};
 use levada_client::control::Reply;
-use levada_config::{GROUP_PREFIX, RuleRight};
+use levada_config::{Effect, GROUP_PREFIX, RuleRight};
 use levada_core::{Identity, UnixTime};
+use levada_services::brokering::ServicePattern;
 use serde_json::{Value, json};
 
 use super::identities::names;
@@ -23,8 +24,10 @@ const MAX_SESSIONS: usize = 1000;
 /// One line of the list.
 struct Entry {
     identity: Identity,
-    /// The service; `None` for every service.
+    /// The service, in which `*` stands for any characters; `None` for every service.
     service: Option<String>,
+    /// The pattern of the services, if they have one.
+    pattern: Option<ServicePattern>,
     /// The origin of the right, in one word, or the group that gives it.
     from: String,
     /// The place in the configuration, or the id of the session.
@@ -53,9 +56,13 @@ pub(super) async fn list(node: &Arc<Node>, only: Option<String>) -> Result<Value
     // What is denied has no use; the blocked identities are listed below.
     entries.retain(|one| is_shown(&one.identity) && is_of_group(one));
     entries.retain(|one| node.denial_reason(&one.identity).is_none());
-    let last = last_starts(node, &entries).await?;
+    let last = on_store(node, move |store| store.last_starts(only.as_ref())).await?;
     let names = names(node).await?;
-    let rows = entries.iter().map(|entry| row(node, entry, &names, &runs, &last));
+    let mut by_holder: HashMap<Identity, Vec<&Run>> = HashMap::new();
+    for run in &runs {
+        by_holder.entry(run.holder).or_default().push(run);
+    }
+    let rows = entries.iter().map(|entry| row(node, entry, &names, &by_holder, &last));
     let blocked = blocked.iter().filter(|identity| is_shown(identity));
     let blocked = blocked
         .map(|identity| json!({ "identity": identity.to_string(), "name": names.get(identity) }));
@@ -101,13 +108,15 @@ fn configured(node: &Node) -> Vec<Entry> {
             ),
         }
     }
-    let by_rule = lists.rules.rights(&node.identity()).into_iter();
-    entries.extend(by_rule.filter(|right| now < right.until).filter_map(Entry::by_rule));
+    let own = node.identity();
+    let by_rule = lists.rules.rights(&own).filter(|right| now < right.until);
+    entries.extend(by_rule.filter_map(Entry::by_rule));
     for (name, offered) in &node.services {
         let middleboxes = &offered.description.middleboxes;
         entries.extend(middleboxes.iter().map(|middlebox| Entry {
             identity: middlebox.identity,
             service: Some(name.clone()),
+            pattern: None,
             from: "middlebox".to_owned(),
             detail: Some(middlebox.allow.clone()),
             until: UnixTime::NEVER,
@@ -120,10 +129,17 @@ fn configured(node: &Node) -> Vec<Entry> {
 
 /// The rights that rules may give to every identity.
 fn for_everyone(node: &Node) -> Vec<Value> {
-    let rights = node.rights.policy.rule_rights(&node.identity());
-    let everyone = rights.iter().filter(|right| right.identity.is_none());
-    let row = |right: &RuleRight| json!({ "service": right.service, "asks": right.asks, "place": &*right.place });
-    everyone.map(row).collect()
+    let own = node.identity();
+    let lists = node.rights.policy.lists();
+    let rights = lists.rules.for_everyone(&own).filter(|right| right.effect != Effect::Deny);
+    let row = |right: RuleRight<'_>| {
+        json!({
+            "service": right.services.service(),
+            "asks": right.effect == Effect::Ask,
+            "place": &**right.place,
+        })
+    };
+    rights.map(row).collect()
 }
 
 impl Entry {
@@ -131,6 +147,7 @@ impl Entry {
         Self {
             identity: right.identity,
             service,
+            pattern: None,
             from: right.source(),
             detail: Some(right.place()).filter(|_| right.origin != Origin::CommandLine),
             until: right.expires.min(right.member_until),
@@ -140,21 +157,35 @@ impl Entry {
     }
 
     /// A right that a rule may give to an identity that it names, or to a member of a group.
-    fn by_rule(right: RuleRight) -> Option<Self> {
-        let kind = if right.asks { "rule that asks" } else { "rule" };
-        let (from, detail) = match &right.group {
+    fn by_rule(right: RuleRight<'_>) -> Option<Self> {
+        let kind = if right.effect == Effect::Ask { "rule that asks" } else { "rule" };
+        let (from, detail) = match right.group {
             Some(group) => (format!("{GROUP_PREFIX}{group}"), format!("{kind}, {}", right.place)),
             None => (kind.to_owned(), right.place.to_string()),
         };
+        let service = right.services.service();
         Some(Self {
             identity: right.identity?,
-            service: (right.service != "*").then_some(right.service),
+            service: (service != "*").then(|| service.to_owned()),
+            pattern: (!right.services.is_exact()).then(|| right.services.clone()),
             from,
             detail: Some(detail),
             until: right.until,
             uses: None,
             session: None,
         })
+    }
+
+    /// Returns true if it is about this service of `node`. A right to several services does not
+    /// include a shell.
+    fn covers(&self, node: &Node, service: &str) -> bool {
+        match (&self.pattern, &self.service) {
+            (Some(pattern), _) => {
+                pattern.matches(&node.identity(), service) && !node.must_be_named(service)
+            }
+            (None, Some(name)) => name == service,
+            (None, None) => !node.must_be_named(service),
+        }
     }
 }
 
@@ -163,6 +194,7 @@ impl From<AccessRight> for Entry {
         Self {
             identity: right.identity,
             service: right.service,
+            pattern: None,
             from: right.source.as_str().to_owned(),
             detail: None,
             until: right.expires,
@@ -180,6 +212,7 @@ impl From<AccessCapability> for Entry {
             identity: capability.identity,
             from: if is_share { "ticket" } else { "capability" }.to_owned(),
             service: Some(session.service),
+            pattern: None,
             detail: Some(session.id.to_string()),
             until: session.expires,
             uses: (!is_share).then_some(capability.uses),
@@ -188,50 +221,20 @@ impl From<AccessCapability> for Entry {
     }
 }
 
-/// The last start of each service by each identity in the list.
-async fn last_starts(
-    node: &Arc<Node>,
-    entries: &[Entry],
-) -> Result<HashMap<(Identity, String), UnixTime>, Reply> {
-    let services: BTreeSet<String> = node.services.keys().cloned().collect();
-    let mut pairs = BTreeSet::new();
-    for entry in entries {
-        match &entry.service {
-            Some(service) => drop(pairs.insert((entry.identity, service.clone()))),
-            None => pairs.extend(services.iter().map(|name| (entry.identity, name.clone()))),
-        }
-    }
-    on_store(node, move |store| {
-        let mut last = HashMap::new();
-        for (identity, service) in pairs {
-            if let Some(time) = store.last_start(&identity, &service)? {
-                last.insert((identity, service), time);
-            }
-        }
-        Ok::<_, StoreError>(last)
-    })
-    .await
-}
-
 fn row(
     node: &Node,
     entry: &Entry,
     names: &HashMap<Identity, String>,
-    runs: &[Run],
-    last: &HashMap<(Identity, String), UnixTime>,
+    runs: &HashMap<Identity, Vec<&Run>>,
+    last: &HashMap<Identity, Vec<(String, UnixTime)>>,
 ) -> Value {
-    // A right to every service does not include a shell.
-    let covers = |service: &String| match &entry.service {
-        Some(name) => name == service,
-        None => !node.must_be_named(service),
+    let is_of = |run: &&&Run| match entry.session {
+        Some(session) => run.session == session,
+        None => entry.covers(node, &run.service),
     };
-    let is_of = |run: &&Run| match entry.session {
-        Some(session) => run.session == session && run.holder == entry.identity,
-        None => run.holder == entry.identity && covers(&run.service),
-    };
-    let last = last
-        .iter()
-        .filter(|((identity, service), _)| *identity == entry.identity && covers(service));
+    let last = last.get(&entry.identity).into_iter().flatten();
+    let last = last.filter(|(service, _)| entry.covers(node, service));
+    let runs = runs.get(&entry.identity).into_iter().flatten();
     json!({
         "identity": entry.identity.to_string(),
         "name": names.get(&entry.identity),
@@ -241,6 +244,6 @@ fn row(
         "until": entry.until.0,
         "uses": entry.uses,
         "last_used": last.map(|(_, time)| time.0).max(),
-        "running": runs.iter().filter(is_of).count(),
+        "running": runs.filter(is_of).count(),
     })
 }

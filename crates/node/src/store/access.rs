@@ -1,10 +1,10 @@
 //! Rights to request sessions: given, listed, used and removed.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use levada_capability::SessionId;
 use levada_core::{Identity, UnixTime};
-use rusqlite::{Connection, OptionalExtension, Row, named_params};
+use rusqlite::{Connection, Row, named_params};
 
 use super::session_list::{by_id, by_ids};
 use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, rights, row};
@@ -138,27 +138,55 @@ impl Store {
         })
     }
 
-    /// The last start of a session of `service` by `identity`; `None` if the log has none.
+    /// The last start of each service by each identity, or only by `only`, as far as the log has
+    /// one. The number of entries does not matter: the index is searched once for each result.
     ///
     /// # Errors
-    /// [`StoreError`] if it could not be read.
-    pub fn last_start(
+    /// [`StoreError`] if they could not be read.
+    pub fn last_starts(
         &self,
-        identity: &Identity,
-        service: &str,
-    ) -> Result<Option<UnixTime>, StoreError> {
+        only: Option<&Identity>,
+    ) -> Result<HashMap<Identity, Vec<(String, UnixTime)>>, StoreError> {
+        let first = only.copied().unwrap_or(Identity::from_bytes([0; 32]));
+        let last = only.copied().unwrap_or(Identity::from_bytes([0xff; 32]));
         self.database.read(|connection| {
-            connection
-                .prepare_cached(
-                    "SELECT time FROM audit
-                     WHERE identity = ?1 AND operation = 'connect' AND service = ?2
-                     ORDER BY id DESC LIMIT 1",
-                )?
-                .query_row((identity.as_bytes(), service), |row| row::time(row, "time"))
-                .optional()
+            let mut query = connection.prepare_cached(LAST_STARTS)?;
+            let found = query.query_map((first.as_bytes(), last.as_bytes()), |row| {
+                let start = (row.get("service")?, row::time(row, "time")?);
+                Ok((row::identity(row, "identity")?, start))
+            })?;
+            let mut starts: HashMap<_, Vec<_>> = HashMap::new();
+            for found in found {
+                let (identity, start) = found?;
+                starts.entry(identity).or_default().push(start);
+            }
+            Ok(starts)
         })
     }
 }
+
+/// The last start of each service by each identity from ?1 to ?2, by descending steps through the
+/// index of starts: from the last start of a pair to the one of the pair before.
+const LAST_STARTS: &str = "
+    WITH RECURSIVE last (id, identity, service) AS (
+        SELECT * FROM (
+            SELECT id, identity, service FROM audit
+            WHERE operation = 'connect' AND identity BETWEEN ?1 AND ?2 AND service IS NOT NULL
+            ORDER BY identity DESC, service DESC, id DESC LIMIT 1
+        )
+        UNION ALL
+        SELECT audit.id, audit.identity, audit.service FROM last, audit
+        WHERE audit.id = ifnull(
+            (SELECT id FROM audit
+             WHERE operation = 'connect' AND identity = last.identity AND service < last.service
+             ORDER BY service DESC, id DESC LIMIT 1),
+            (SELECT id FROM audit
+             WHERE operation = 'connect' AND identity >= ?1 AND identity < last.identity
+               AND service IS NOT NULL
+             ORDER BY identity DESC, service DESC, id DESC LIMIT 1)
+        )
+    )
+    SELECT last.identity, last.service, audit.time FROM last JOIN audit USING (id)";
 
 /// The newest sessions that can be started. They may include used-up ones of earlier versions, and
 /// those of the node, so they are ten times as many as are listed.

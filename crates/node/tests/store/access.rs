@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use levada_capability::{LinkBody, Rights, mint};
 use levada_core::{Framing, Identity, Params, UnixTime};
 use levada_node::store::{
-    InvitationSummary, NewRight, NewSession, NewShare, NewStart, NewTicket, Permission, Removed,
-    RequestError, RightSource, StartError, Store,
+    InvitationSummary, NewAuditEntry, NewRight, NewSession, NewShare, NewStart, NewTicket,
+    Permission, Removed, RequestError, RightSource, StartError, Store,
 };
 
 use super::{Home, allow, start};
@@ -254,4 +254,37 @@ fn an_invitation_can_be_cancelled() {
     assert!(store.redeem(&[1; 32], &identity(3), NOW).is_err());
     assert_eq!(store.invitations(NOW).unwrap().len(), 1);
     assert!(store.invitations(LATER).unwrap().is_empty());
+}
+
+#[test]
+fn the_last_start_of_each_service_by_each_identity_is_found() {
+    let home = Home::new();
+    let store = home.open();
+    let add = |byte, operation, service, time| {
+        let entry = NewAuditEntry {
+            identity: Some(identity(byte)),
+            service,
+            ..NewAuditEntry::new(operation, "done")
+        };
+        store.record(&entry, UnixTime(NOW.0 + time)).unwrap();
+    };
+    for byte in [1, 2, 3] {
+        add(byte, "connect", Some("echo"), 1);
+        add(byte, "connect", Some("clock"), 2);
+        add(byte, "connect", Some("echo"), u64::from(byte) + 2);
+        add(byte, "request", Some("echo"), 9);
+        add(byte, "connect", None, 9);
+    }
+    let mut all = store.last_starts(None).unwrap();
+    assert_eq!(all.len(), 3);
+    for byte in [1, 2, 3] {
+        let of = all.get_mut(&identity(byte)).unwrap();
+        of.sort();
+        let echo = UnixTime(NOW.0 + u64::from(byte) + 2);
+        assert_eq!(*of, [("clock".into(), UnixTime(NOW.0 + 2)), ("echo".into(), echo)]);
+        let one = store.last_starts(Some(&identity(byte))).unwrap();
+        assert_eq!(one.keys().copied().collect::<Vec<_>>(), [identity(byte)]);
+        assert_eq!(one[&identity(byte)].len(), 2);
+    }
+    assert!(store.last_starts(Some(&identity(9))).unwrap().is_empty());
 }
