@@ -154,7 +154,7 @@ async fn list(home: &Home, arguments: Arguments) -> Outcome {
 
 /// The heading over the rows of [`invitation`].
 pub const INVITATIONS: &[&str] = &["invitation", "service", "name", "until"];
-const FOR_EVERYONE: &[&str] = &["rule for everyone", "service", "asks"];
+const FOR_EVERYONE: &[&str] = &["rule for everyone", "service", "effect"];
 const BLOCKED: &[&str] = &["identity", "state"];
 const TICKETS: &[&str] = &["ticket", "content", "for", "exchanged", "until"];
 
@@ -185,6 +185,7 @@ fn right(right: &Value) -> Vec<Cell> {
         ("middlebox", Some(allow)) => format!("middlebox ({})", plain(allow)),
         (from, _) => from.to_owned(),
     };
+    let from = from + &denials(right);
     let running = right["running"].as_u64().unwrap_or_default();
     vec![
         person(right, "identity", "name"),
@@ -197,9 +198,19 @@ fn right(right: &Value) -> Vec<Cell> {
     ]
 }
 
+/// The rules that deny a right or some of its services, as the end of its origin.
+fn denials(right: &Value) -> String {
+    let all = right["denied_by"].as_str().map(|place| format!(", denied by {}", plain(place)));
+    let some = right["denied_services"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(service, place)| format!(", {} denied by {}", plain(service), text(place)));
+    all.into_iter().chain(some).collect()
+}
+
 fn for_everyone(rule: &Value) -> Vec<Cell> {
-    let asks = if rule["asks"] == true { "yes" } else { "no" };
-    vec![text(&rule["place"]).into(), text(&rule["service"]).into(), asks.into()]
+    vec![text(&rule["place"]).into(), text(&rule["service"]).into(), text(&rule["effect"]).into()]
 }
 
 fn blocked(blocked: &Value) -> Vec<Cell> {

@@ -26,3 +26,30 @@ fn a_row_of_a_pattern_counts_what_the_pattern_covers() {
     assert!(remove.stderr.contains("config.toml:1 still"), "{remove:?}");
     assert!(!remove.stderr.contains("config.toml:4"), "{remove:?}");
 }
+
+#[test]
+fn a_right_that_a_rule_denies_is_marked() {
+    let scene = Scene::new();
+    let text = "allow = [{ identity = 'CAROL', services = ['clock'] }, 'ALICE']\n\
+                [[rule]]\nrequesters = ['BOB']\nservices = ['clock']\n\
+                [[rule]]\nrequesters = ['*']\nservices = ['clock']\nallow = false\n";
+    let _node = scene.up(text);
+    scene.carol.run("run well/clock").denied("a rule of the node's owner denies");
+    let rows = |of: &str| scene.well.json(&format!("access {of}"));
+    let [alice, bob, carol] = [&scene.alice, &scene.bob, &scene.carol].map(|home| home.identity());
+    let is_place =
+        |value: &Value| value.as_str().is_some_and(|text| text.ends_with("config.toml:5"));
+    let of_carol = rows(&carol);
+    assert!(is_place(&row(&of_carol, "clock")["denied_by"]), "{of_carol}");
+    // Another rule gives it to Bob.
+    let of_bob = rows(&bob);
+    assert!(row(&of_bob, "clock")["denied_by"].is_null(), "{of_bob}");
+    // Alice has a right to every service, of which one is denied.
+    let of_alice = &rows(&alice)["access"][0];
+    assert!(of_alice["denied_by"].is_null(), "{of_alice}");
+    assert!(is_place(&of_alice["denied_services"]["clock"]), "{of_alice}");
+    let everyone = &rows("")["rules_for_everyone"][0];
+    assert_eq!((&everyone["service"], &everyone["effect"]), (&"clock".into(), &"deny".into()));
+    let shown = scene.well.run("access --wide").ok();
+    assert!(shown.contains(", denied by ") && shown.contains(", clock denied by "), "{shown}");
+}

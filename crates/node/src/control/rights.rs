@@ -1,11 +1,11 @@
 //! Lists the rights of identities, for the owner of the node.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use levada_capability::{SWARM, SessionId};
 use levada_client::control::Reply;
-use levada_config::{Effect, GROUP_PREFIX, RuleRight};
+use levada_config::{Effect, GROUP_PREFIX, Prospect, RuleRight};
 use levada_core::{Identity, UnixTime};
 use levada_services::brokering::ServicePattern;
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ use crate::store::{AccessCapability, AccessRight, StoreError};
 
 /// The maximum number of sessions whose capabilities are listed.
 const MAX_SESSIONS: usize = 1000;
+/// The origin of what a middlebox of a service may do.
+const MIDDLEBOX: &str = "middlebox";
 
 /// One line of the list.
 struct Entry {
@@ -53,7 +55,7 @@ pub(super) async fn list(node: &Arc<Node>, only: Option<String>) -> Result<Value
     let (stored, blocked) = stored(node, &runs).await?;
     let mut entries = configured(node);
     entries.extend(stored);
-    // What is denied has no use; the blocked identities are listed below.
+    // The blocked identities are listed below.
     entries.retain(|one| is_shown(&one.identity) && is_of_group(one));
     entries.retain(|one| node.denial_reason(&one.identity).is_none());
     let last = on_store(node, move |store| store.last_starts(only.as_ref())).await?;
@@ -117,7 +119,7 @@ fn configured(node: &Node) -> Vec<Entry> {
             identity: middlebox.identity,
             service: Some(name.clone()),
             pattern: None,
-            from: "middlebox".to_owned(),
+            from: MIDDLEBOX.to_owned(),
             detail: Some(middlebox.allow.clone()),
             until: UnixTime::NEVER,
             uses: None,
@@ -127,19 +129,18 @@ fn configured(node: &Node) -> Vec<Entry> {
     entries
 }
 
-/// The rights that rules may give to every identity.
+/// The effects of the rules for every identity, also of those that deny.
 fn for_everyone(node: &Node) -> Vec<Value> {
     let own = node.identity();
-    let lists = node.rights.policy.lists();
-    let rights = lists.rules.for_everyone(&own).filter(|right| right.effect != Effect::Deny);
     let row = |right: RuleRight<'_>| {
         json!({
             "service": right.services.service(),
+            "effect": right.effect.as_str(),
             "asks": right.effect == Effect::Ask,
             "place": &**right.place,
         })
     };
-    rights.map(row).collect()
+    node.rights.policy.lists().rules.for_everyone(&own).map(row).collect()
 }
 
 impl Entry {
@@ -221,6 +222,35 @@ impl From<AccessCapability> for Entry {
     }
 }
 
+/// The rules that deny what an entry gives: services with the places of their rules, and the
+/// place of the first one if they are all services of the entry.
+fn denials(node: &Node, entry: &Entry) -> (Option<Arc<str>>, BTreeMap<String, Arc<str>>) {
+    let own = node.identity();
+    let policy = &node.rights.policy;
+    let is_share = entry.service.as_deref() == Some(SWARM);
+    // Rules are not about shares, middleboxes, and the node itself.
+    if is_share || entry.from == MIDDLEBOX || entry.identity == own {
+        return (None, BTreeMap::new());
+    }
+    let services: Vec<&String> = match &entry.service {
+        Some(name) if entry.pattern.is_none() => vec![name],
+        _ => node.services.keys().filter(|name| entry.covers(node, name)).collect(),
+    };
+    let now = node.now();
+    let denied = services.iter().filter_map(|service| {
+        let by_name = node.must_be_named(service);
+        match policy.prospect(&entry.identity, &own, (service, by_name), now) {
+            Prospect::Denied(place) => Some(((*service).clone(), place)),
+            _ => None,
+        }
+    });
+    let denied: BTreeMap<_, _> = denied.collect();
+    match denied.values().next() {
+        Some(place) if denied.len() == services.len() => (Some(place.clone()), BTreeMap::new()),
+        _ => (None, denied),
+    }
+}
+
 fn row(
     node: &Node,
     entry: &Entry,
@@ -235,6 +265,8 @@ fn row(
     let last = last.get(&entry.identity).into_iter().flatten();
     let last = last.filter(|(service, _)| entry.covers(node, service));
     let runs = runs.get(&entry.identity).into_iter().flatten();
+    let (denied_by, denied) = denials(node, entry);
+    let denied: BTreeMap<&String, &str> = denied.iter().map(|(name, by)| (name, &**by)).collect();
     json!({
         "identity": entry.identity.to_string(),
         "name": names.get(&entry.identity),
@@ -245,5 +277,7 @@ fn row(
         "uses": entry.uses,
         "last_used": last.map(|(_, time)| time.0).max(),
         "running": runs.filter(is_of).count(),
+        "denied_by": denied_by.as_deref(),
+        "denied_services": denied,
     })
 }
