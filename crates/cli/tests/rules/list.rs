@@ -53,3 +53,17 @@ fn a_right_that_a_rule_denies_is_marked() {
     let shown = scene.well.run("access --wide").ok();
     assert!(shown.contains(", denied by ") && shown.contains(", clock denied by "), "{shown}");
 }
+
+#[test]
+fn what_goes_on_is_listed_when_a_member_loses_the_right_of_a_rule() {
+    let scene = Scene::new();
+    let alice = scene.alice.identity();
+    let node = scene.up("");
+    scene.well.args(["group", "add", "family", &alice]).ok();
+    let rule = "[[rule]]\nrequesters = ['group:family']\nservices = ['clock']\nuses = 9\n";
+    scene.reload(&node, rule);
+    scene.alice.run("request well/clock --uses 9").ok();
+    let removed = scene.well.json(&format!("group remove family {alice}"));
+    assert_eq!(removed["left"][0]["identity"], alice, "{removed}");
+    assert_eq!(removed["left"][0]["remaining"].as_array().unwrap().len(), 1, "{removed}");
+}

@@ -125,8 +125,14 @@ async fn remove(node: &Arc<Node>, name: String, members: Vec<String>) -> Result<
     // The sessions that go on, of those that have lost a right.
     let after = node.rights.policy.lists();
     let mut left = Vec::new();
-    let has_lost = |identity: &&Identity| before.of(identity).count() > after.of(identity).count();
-    let had: BTreeSet<Identity> = before.rights.iter().map(|right| right.identity).collect();
+    let own = node.identity();
+    let count = |lists: &Lists, identity: &Identity| {
+        lists.of(identity).count() + lists.rules.rights_of(*identity, &own).count()
+    };
+    let has_lost = |identity: &&Identity| count(&before, identity) > count(&after, identity);
+    let listed = before.rights.iter().map(|right| right.identity);
+    let by_rule = before.rules.rights(&own).filter_map(|right| right.identity);
+    let had: BTreeSet<Identity> = listed.chain(by_rule).collect();
     for identity in had.iter().filter(has_lost) {
         left.push(json!({
             "identity": identity.to_string(),
