@@ -8,8 +8,9 @@ use levada_config::{Decision, Prospect, Verdict};
 use levada_core::{Identity, UnixTime};
 
 use crate::node::Node;
+use crate::policy::ListedRight;
 use crate::services::SHELL;
-use crate::store::{Permission, RuleGrant};
+use crate::store::{ChosenRight, Permission, RightRequest, RuleGrant};
 use crate::wanted::Wanted;
 
 /// The decision about a request.
@@ -33,6 +34,20 @@ pub(crate) struct Permitted {
     pub(crate) until: UnixTime,
     /// The expiry of the session if the request sets none.
     pub(crate) expires: Option<UnixTime>,
+    /// The source of the right, to explain it.
+    pub(crate) source: Source,
+}
+
+/// The source of a right.
+pub(crate) enum Source {
+    /// The requester is the node itself.
+    Own,
+    /// The rule at this place.
+    Rule(Arc<str>),
+    /// The configuration, the command line or a group.
+    Listed(ListedRight),
+    /// The store. A request with a certain expiry may use another one of its rights.
+    Store(ChosenRight),
 }
 
 /// The right that had permitted a session, as far as its starts depend on it.
@@ -57,13 +72,38 @@ pub(crate) enum StartDenied {
     RightEnded,
 }
 
+impl Ruling {
+    /// The decision of a rule.
+    pub(crate) fn by_rule(Decision { place, verdict }: Decision) -> Self {
+        match verdict {
+            Verdict::Deny => Self::Denied(place),
+            Verdict::Allow { expires } => Self::Permitted(Permitted::by_rule(place, None, expires)),
+            Verdict::Ask { entity, expires } => {
+                Self::Ask(entity, Permitted::by_rule(place, Some(entity), expires))
+            }
+        }
+    }
+}
+
 impl Permitted {
-    fn by(permission: Permission) -> Self {
-        Self { permission, until: UnixTime::NEVER, expires: None }
+    fn by(permission: Permission, source: Source) -> Self {
+        Self { permission, until: UnixTime::NEVER, expires: None, source }
     }
 
-    fn by_rule(approved_by: Option<Identity>, expires: Option<UnixTime>) -> Self {
-        Self { expires, ..Self::by(Permission::Rule(RuleGrant { approved_by })) }
+    /// A request of the node's own identity.
+    pub(crate) fn of_node() -> Self {
+        Self::by(Permission::Given, Source::Own)
+    }
+
+    /// A right of the configuration, the command line or a group permits it.
+    pub(crate) fn by_list(right: ListedRight) -> Self {
+        let permission = right.group.clone().map_or(Permission::Given, Permission::Group);
+        Self { until: right.expires, ..Self::by(permission, Source::Listed(right)) }
+    }
+
+    fn by_rule(place: Arc<str>, approved_by: Option<Identity>, expires: Option<UnixTime>) -> Self {
+        let permission = Permission::Rule(RuleGrant { approved_by });
+        Self { expires, ..Self::by(permission, Source::Rule(place)) }
     }
 }
 
@@ -98,14 +138,10 @@ impl Node {
             }
             _ => {}
         }
-        if let Some(Decision { place, verdict }) = self.rule(requester, wanted) {
-            return match verdict {
-                Verdict::Deny => Ruling::Denied(place),
-                Verdict::Allow { expires } => Ruling::Permitted(Permitted::by_rule(None, expires)),
-                Verdict::Ask { entity, .. } if holder != requester => Ruling::AskForAnother(entity),
-                Verdict::Ask { entity, expires } => {
-                    Ruling::Ask(entity, Permitted::by_rule(Some(entity), expires))
-                }
+        if let Some(decision) = self.rule(requester, wanted) {
+            return match Ruling::by_rule(decision) {
+                Ruling::Ask(entity, _) if holder != requester => Ruling::AskForAnother(entity),
+                ruling => ruling,
             };
         }
         let permission = self.permission(requester, wanted.service, wanted.uses);
@@ -180,22 +216,26 @@ impl Node {
     /// `service` with this number of starts; `None` if it has none.
     fn permission(&self, identity: &Identity, service: &str, starts: u32) -> Option<Permitted> {
         if *identity == self.identity() {
-            return Some(Permitted::by(Permission::Given));
+            return Some(Permitted::of_node());
         }
         let by_name = self.must_be_named(service);
         let now = self.now();
-        let permitted = |permission, until| Permitted { until, ..Permitted::by(permission) };
         let listed = self.rights.policy.right(identity, (service, by_name), now);
-        let stored = self.rights.store.permitted_until(identity, service, by_name, now);
-        let stored = stored.map(|until| permitted(Permission::Right { by_name, starts }, until));
-        match listed {
-            None => stored,
-            Some(listed) => match (listed.group, stored) {
-                (None, _) => Some(permitted(Permission::Given, listed.expires)),
-                // Its own right is used only if it lasts longer than the one by the group.
-                (Some(_), Some(stored)) if stored.until > listed.expires => Some(stored),
-                (Some(group), _) => Some(permitted(Permission::Group(group), listed.expires)),
-            },
+        let request = RightRequest { service, by_name, starts, expires: None };
+        let stored = self.rights.store.chosen_right(identity, &request, now);
+        let stored = stored.map(|right| {
+            let permission = Permission::Right { by_name, starts };
+            Permitted { until: right.until, ..Permitted::by(permission, Source::Store(right)) }
+        });
+        match (listed, stored) {
+            (None, stored) => stored,
+            // Its own right is used only if it lasts longer than the one by the group.
+            (Some(listed), Some(stored))
+                if listed.group.is_some() && stored.until > listed.expires =>
+            {
+                Some(stored)
+            }
+            (Some(listed), _) => Some(Permitted::by_list(listed)),
         }
     }
 

@@ -3,17 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use levada_config::{Asked, Config, Verdict};
+use levada_config::Config;
 use levada_core::{Identity, UnixTime};
 use levada_home::Home;
 use levada_home::known::Known;
 
 use crate::check;
+use crate::decide::{Permitted, Ruling, Source};
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::policy::{self, Inputs, ListedRight, Origin, Policy};
 use crate::services::{SHELL, is_shell};
-use crate::store::LocalGroup;
+use crate::store::{ChosenRight, LocalGroup, utc};
 
 pub use crate::wanted::Wanted;
 
@@ -67,11 +68,6 @@ impl fmt::Display for Answer {
 impl Explained {
     pub(crate) fn new(answer: Answer, text: impl Into<String>) -> Self {
         Self { answer, text: text.into() }
-    }
-
-    /// The answer if neither the configuration nor another right decides.
-    pub(crate) fn nothing() -> Self {
-        Self::new(Answer::No, "no rule matches, and no right permits it")
     }
 }
 
@@ -132,12 +128,27 @@ impl Configured {
 
     /// Explains a request of `identity`.
     pub fn explain(&self, identity: &Identity, wanted: &Wanted<'_>, now: UnixTime) -> Explained {
-        let by_name = self.shells.contains(wanted.service);
-        let asked = wanted.asked_by(identity, &self.node, by_name);
+        if let Some(explained) = blocked(&self.policy, identity) {
+            return explained;
+        }
         let name = |identity: &Identity| {
             self.names.get(identity).cloned().unwrap_or_else(|| identity.to_string())
         };
-        explain(&self.policy, &asked, now, name).unwrap_or_else(Explained::nothing)
+        explain(&self.decide(identity, wanted, now), wanted.expires, name)
+    }
+
+    /// Decides as [`Node`](crate::node::Node) does, without rights of the store.
+    fn decide(&self, identity: &Identity, wanted: &Wanted<'_>, now: UnixTime) -> Ruling {
+        if *identity == self.node {
+            return Ruling::Permitted(Permitted::of_node());
+        }
+        let by_name = self.shells.contains(wanted.service);
+        let asked = wanted.asked_by(identity, &self.node, by_name);
+        if let Some(decision) = self.policy.rule(&asked, now) {
+            return Ruling::by_rule(decision);
+        }
+        let right = self.policy.right(identity, (wanted.service, by_name), now);
+        right.map_or(Ruling::NoRight, |right| Ruling::Permitted(Permitted::by_list(right)))
     }
 }
 
@@ -148,33 +159,55 @@ fn stored_groups(home: &Home) -> Option<Vec<LocalGroup>> {
     Some(database.map(|found| found.local_groups().to_vec()).unwrap_or_default())
 }
 
-/// Explains a request, if the configuration decides about it. `name` shows an identity.
+/// The answer to every request of `identity` if the configuration blocks it.
+pub(crate) fn blocked(policy: &Policy, identity: &Identity) -> Option<Explained> {
+    let place = policy.place_of_block(identity)?;
+    Some(Explained::new(Answer::No, format!("{place}: `block` refuses everything")))
+}
+
+/// Explains the decision about a request with this expiry. `name` shows an identity.
 pub(crate) fn explain(
-    policy: &Policy,
-    asked: &Asked<'_>,
-    now: UnixTime,
+    ruling: &Ruling,
+    expires: Option<UnixTime>,
     name: impl Fn(&Identity) -> String,
-) -> Option<Explained> {
-    if let Some(place) = policy.place_of_block(asked.identity) {
-        return Some(Explained::new(Answer::No, format!("{place}: `block` refuses everything")));
+) -> Explained {
+    match ruling {
+        Ruling::Denied(place) => Explained::new(Answer::No, format!("{place}: the rule denies it")),
+        Ruling::NoRight => Explained::new(Answer::No, "no rule matches, and no right permits it"),
+        Ruling::AskForAnother(entity) => {
+            let text = format!("{} must approve it: its holder must request it", name(entity));
+            Explained::new(Answer::No, text)
+        }
+        Ruling::Ask(entity, permitted) => {
+            let place = match &permitted.source {
+                Source::Rule(place) => format!("{place}: "),
+                _ => String::new(),
+            };
+            Explained::new(Answer::Ask, format!("{place}the rule asks {}", name(entity)))
+        }
+        Ruling::Permitted(permitted) => {
+            let text = match &permitted.source {
+                Source::Own => "it is the identity of the node itself".to_owned(),
+                Source::Rule(place) => format!("{place}: the rule allows it"),
+                Source::Listed(right) => listed(right),
+                Source::Store(right) => stored(right),
+            };
+            let is_earlier = expires.is_some_and(|expires| permitted.until < expires);
+            let end = match is_earlier {
+                true => {
+                    format!("; the session expires with the right, at {}", utc(permitted.until))
+                }
+                false => String::new(),
+            };
+            Explained::new(Answer::Yes, text + &end)
+        }
     }
-    if asked.identity == asked.node {
-        return Some(Explained::new(Answer::Yes, "it is the identity of the node itself"));
-    }
-    if let Some(decision) = policy.rule(asked, now) {
-        let place = &decision.place;
-        return Some(match decision.verdict {
-            Verdict::Allow { .. } => {
-                Explained::new(Answer::Yes, format!("{place}: the rule allows it"))
-            }
-            Verdict::Deny => Explained::new(Answer::No, format!("{place}: the rule denies it")),
-            Verdict::Ask { entity, .. } => {
-                Explained::new(Answer::Ask, format!("{place}: the rule asks {}", name(&entity)))
-            }
-        });
-    }
-    let right = policy.right(asked.identity, (asked.service, asked.by_name), now)?;
-    Some(Explained::new(Answer::Yes, listed(&right)))
+}
+
+/// The text about a right of the store.
+fn stored(right: &ChosenRight) -> String {
+    let uses = right.uses.map(|uses| format!(", with {uses} uses left")).unwrap_or_default();
+    format!("a right of origin `{}` gives it{uses}", right.source.as_str())
 }
 
 /// The text about a right of the configuration, the command line or a group.

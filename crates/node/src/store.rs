@@ -38,7 +38,7 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-pub use access::{AccessCapability, AccessRight, NewRight, RightSource};
+pub use access::{AccessCapability, AccessRight, NewRight};
 pub use audit::{AuditEntry, AuditFilter, NewAuditEntry};
 pub use end::EndError;
 pub use examine::Examined;
@@ -51,7 +51,7 @@ pub use remaining::Remaining;
 pub use removal::Removed;
 pub use request::RequestError;
 pub use retention::Pruned;
-pub use rights::DenialReason;
+pub use rights::{ChosenRight, DenialReason, RightRequest, RightSource};
 pub use session::{NewSession, Permission, RuleGrant, SessionRecord, SessionSummary};
 pub use session_list::SessionFilter;
 pub use session_state::SessionState;
@@ -63,6 +63,7 @@ pub use time::Now;
 
 pub use levada_database::{DatabaseError as StoreError, DiskState};
 
+pub(crate) use audit::utc;
 pub(crate) use levada_database::Fault;
 
 use levada_core::{Digest, Identity, UnixTime};

@@ -116,3 +116,30 @@ fn what_decides_is_explained_with_its_place() {
     scene.well.args(["access", "remove", &alice]).fails(1, &place);
     drop(node);
 }
+
+#[test]
+fn explain_and_the_node_agree_about_rights_of_the_store() {
+    let scene = Scene::new();
+    let node = scene.up("");
+    let alice = scene.alice.identity();
+    let explain =
+        |words: &[&str]| scene.well.args([&["access", "explain", &alice, "clock"], words].concat());
+    // One that never ends and has one use, and one for every service that ends, for any number.
+    let allow = ["access", "allow", &alice];
+    scene.well.args([&allow[..], &["--service", "clock", "--uses", "1"]].concat()).ok();
+    scene.alice.run("request well/clock --uses 2 --expires 1h").denied("may not request `clock`");
+    explain(&["--uses", "2"]).fails(1, "");
+    scene.well.args([&allow[..], &["--expires", "10m"]].concat()).ok();
+    let explained = explain(&["--uses", "5", "--expires", "1h"]).ok();
+    assert!(explained.contains("; the session expires with the right, at "), "{explained}");
+    scene.alice.run("request well/clock --uses 5 --expires 1h").ok();
+    // A right of the store is used instead of the one of a group that ends earlier.
+    scene.well.args(["access", "remove", &alice]).ok();
+    scene.well.args(["group", "add", "family", &alice]).ok();
+    let family = ["access", "allow", "group:family", "--expires", "1h"];
+    scene.well.args(family).ok();
+    assert!(explain(&[]).ok().contains("to group:family"));
+    scene.well.args([&allow[..], &["--expires", "2h"]].concat()).ok();
+    assert!(explain(&[]).ok().contains("a right of origin `owner`"));
+    drop(node);
+}

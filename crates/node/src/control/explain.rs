@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use levada_client::control::Reply;
-use levada_config::Asked;
-use levada_core::{Identity, Params, UnixTime};
+use levada_core::{Identity, Params};
 use serde_json::{Value, json};
 
 use super::identities;
-use super::reply::{check_service, on_store, refused};
-use crate::explain::{Answer, Explained, explain as by_configuration};
+use super::reply::{check_service, refused};
+use crate::decide::{Ruling, Source};
+use crate::explain::{Answer, Explained, blocked, explain as render};
 use crate::node::Node;
-use crate::store::AccessRight;
+use crate::store::{Permission, RightRequest};
 use crate::wanted::Wanted;
 
 /// A service, its parameters, the seconds until the session expires, and its starts.
@@ -31,20 +31,18 @@ pub(super) async fn explain(
         params.add(&key, value).map_err(|error| refused(2, &error))?;
     }
     let now = node.now();
-    let own = node.identity();
     let wanted = Wanted {
         service: &service,
         params: &params,
         expires: expires_secs.map(|secs| now.after(Duration::from_secs(secs))),
         uses,
     };
-    let asked = wanted.asked_by(&identity, &own, node.must_be_named(&service));
-    let explained = match node.rights.store.denial_reason([&identity]) {
-        Some(_) => denied(node, &identity),
-        None => match configured(node, &asked, now) {
-            Some(explained) => explained,
-            None => stored(node, &asked, now).await?.unwrap_or_else(Explained::nothing),
-        },
+    let explained = match denied(node, &identity) {
+        Some(explained) => explained,
+        None => {
+            let ruling = chosen(node, &identity, &wanted);
+            render(&ruling, wanted.expires, |identity| node.shown_name(identity))
+        }
     };
     Ok(json!({
         "identity": identity.to_string(),
@@ -54,36 +52,26 @@ pub(super) async fn explain(
     }))
 }
 
-fn denied(node: &Node, identity: &Identity) -> Explained {
-    let text = node.denial_reason(identity).unwrap_or("this identity is denied everything");
-    Explained::new(Answer::No, text)
+/// The answer to every request if the identity is blocked, or its key was rotated.
+fn denied(node: &Node, identity: &Identity) -> Option<Explained> {
+    let by_configuration = blocked(&node.rights.policy, identity);
+    by_configuration.or_else(|| Some(Explained::new(Answer::No, node.denial_reason(identity)?)))
 }
 
-fn configured(node: &Node, asked: &Asked<'_>, now: UnixTime) -> Option<Explained> {
-    by_configuration(&node.rights.policy, asked, now, |identity| node.shown_name(identity))
-}
-
-/// The right of the store that a request would use.
-async fn stored(
-    node: &Arc<Node>,
-    asked: &Asked<'_>,
-    now: UnixTime,
-) -> Result<Option<Explained>, Reply> {
-    let rights = on_store(node, |store| store.access_rights()).await?;
-    let covers = |right: &&AccessRight| match &right.service {
-        Some(service) => service == asked.service,
-        None => !asked.by_name,
-    };
-    let permits = |right: &&AccessRight| {
-        right.is_valid(now)
-            && right.uses.is_none_or(|uses| uses >= asked.uses)
-            && asked.expires.is_none_or(|expires| expires <= right.expires)
-    };
-    let of_identity = rights.iter().filter(|right| right.identity == *asked.identity);
-    let found = of_identity.filter(covers).find(permits);
-    Ok(found.map(|right| {
-        let uses = right.uses.map(|uses| format!(", with {uses} uses left")).unwrap_or_default();
-        let source = right.source.as_str();
-        Explained::new(Answer::Yes, format!("a right of origin `{source}` gives it{uses}"))
-    }))
+/// The decision of the node. A right of the store is the one that the request would use.
+fn chosen(node: &Node, identity: &Identity, wanted: &Wanted<'_>) -> Ruling {
+    let mut ruling = node.decide_request(identity, identity, wanted);
+    if let Ruling::Permitted(permitted) = &mut ruling
+        && let Permission::Right { by_name, starts } = permitted.permission
+    {
+        let now = node.now();
+        let expires = wanted.expires.unwrap_or_else(|| now.after(node.rights.session_expires));
+        let service = wanted.service;
+        let request = RightRequest { service, by_name, starts, expires: Some(expires) };
+        let chosen = node.rights.store.chosen_right(identity, &request, now);
+        if let Some(right) = chosen {
+            permitted.source = Source::Store(right);
+        }
+    }
+    ruling
 }

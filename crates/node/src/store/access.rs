@@ -6,27 +6,9 @@ use levada_capability::SessionId;
 use levada_core::{Identity, UnixTime};
 use rusqlite::{Connection, Row, named_params};
 
+use super::rights::{self, RightSource};
 use super::session_list::{by_id, by_ids};
-use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, rights, row};
-
-/// The origin of a right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RightSource {
-    /// A redeemed invitation.
-    Invitation,
-    /// The owner gave it to a known identity.
-    Owner,
-}
-
-impl RightSource {
-    /// One lower-case word, as in the database and in `--json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Invitation => "invitation",
-            Self::Owner => "owner",
-        }
-    }
-}
+use super::{NewAuditEntry, SessionSummary, Store, StoreError, audit, row};
 
 /// A right to give.
 #[derive(Clone, Copy, Debug)]
@@ -273,14 +255,10 @@ pub(super) fn add(
 }
 
 fn right(row: &Row) -> rusqlite::Result<AccessRight> {
-    let source = match row.get::<_, String>("source")?.as_str() {
-        "owner" => RightSource::Owner,
-        _ => RightSource::Invitation,
-    };
     Ok(AccessRight {
         identity: row::identity(row, "identity")?,
         service: row.get("service")?,
-        source,
+        source: RightSource::read(row)?,
         added: row::time(row, "added")?,
         expires: row::time(row, "expires")?,
         uses: row.get("uses")?,

@@ -205,8 +205,8 @@ fn entry(row: &Row) -> rusqlite::Result<AuditEntry> {
     })
 }
 
-/// A time in texts of the log: RFC 3339, in UTC.
-pub(super) fn utc(time: UnixTime) -> String {
+/// A time in texts: RFC 3339, in UTC.
+pub(crate) fn utc(time: UnixTime) -> String {
     let seconds = i64::try_from(time.0).ok();
     let date = seconds.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     date.and_then(|date| date.format(&Rfc3339).ok()).unwrap_or_else(|| time.to_string())

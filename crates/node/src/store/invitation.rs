@@ -5,7 +5,8 @@ use levada_core::{Digest, Identity, UnixTime};
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use thiserror::Error;
 
-use super::access::{self, NewRight, RightSource};
+use super::access::{self, NewRight};
+use super::rights::RightSource;
 use super::{Fault, NewAuditEntry, Store, StoreError, audit, row};
 
 /// The content of a redeemed invitation.

@@ -3,7 +3,9 @@
 use levada_core::{Identity, UnixTime};
 use rusqlite::Connection;
 
-use super::{DenialReason, NewAuditEntry, Store, StoreError, audit, row};
+use super::{
+    ChosenRight, DenialReason, NewAuditEntry, RightRequest, Store, StoreError, audit, row,
+};
 
 /// The rights of a peer after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +35,19 @@ impl Store {
         by_name: bool,
         now: UnixTime,
     ) -> Option<UnixTime> {
-        self.rights().permitted_until(identity, service, by_name, now)
+        let request = RightRequest { service, by_name, starts: 1, expires: None };
+        self.chosen_right(identity, &request, now).map(|right| right.until)
+    }
+
+    /// The right of `identity` that a request uses; `None` if none permits it. Of the rights with
+    /// enough uses, the one that lasts longest bounds the end of the session.
+    pub fn chosen_right(
+        &self,
+        identity: &Identity,
+        request: &RightRequest<'_>,
+        now: UnixTime,
+    ) -> Option<ChosenRight> {
+        self.rights().choose(identity, request, now)
     }
 
     /// Returns true if a right of `identity` to `service` has expired.

@@ -1,11 +1,11 @@
 //! Creates sessions, and uses the rights that permit them.
 
 use levada_core::UnixTime;
-use rusqlite::{Connection, OptionalExtension, Transaction, named_params};
+use rusqlite::{Connection, Transaction};
 use thiserror::Error;
 
 use super::session::{Permission, create};
-use super::{Fault, NewSession, Store, StoreError, row};
+use super::{Fault, NewSession, RightRequest, Store, StoreError, rights};
 
 /// The reason why a session was not created.
 #[derive(Debug, Error)]
@@ -62,8 +62,7 @@ pub(super) fn use_permission(
 }
 
 /// Uses a right for a session with this number of starts, in the transaction that creates it.
-/// Returns false if no right permits it: one that lasts as long as the session, and has as many
-/// uses left. A right with any number of uses is preferred, then the one that expires first.
+/// Returns false if no right permits it until the end of the session.
 fn use_right(
     connection: &Connection,
     new: &NewSession,
@@ -71,30 +70,14 @@ fn use_right(
     starts: u32,
     now: UnixTime,
 ) -> rusqlite::Result<bool> {
-    let found: Option<(i64, Option<u32>)> = connection
-        .prepare_cached(
-            "SELECT rowid, uses FROM allowed
-             WHERE identity = :identity AND expires > :now AND expires >= :until
-               AND (uses IS NULL OR uses >= :starts)
-               AND (service = :service OR service IS NULL AND NOT :by_name)
-             ORDER BY uses IS NOT NULL, expires LIMIT 1",
-        )?
-        .query_row(
-            named_params! {
-                ":identity": new.requester.as_bytes(),
-                ":now": row::from_time(now),
-                ":until": row::from_time(new.expires),
-                ":starts": starts,
-                ":service": new.service,
-                ":by_name": by_name,
-            },
-            |row| Ok((row.get("rowid")?, row.get("uses")?)),
-        )
-        .optional()?;
-    let Some((id, uses)) = found else { return Ok(false) };
-    if uses.is_some() {
+    let expires = Some(new.expires);
+    let request = RightRequest { service: new.service, by_name, starts, expires };
+    let allowed = rights::allowed(connection, &new.requester)?;
+    let chosen = rights::choose(&allowed, &request, now);
+    let Some(right) = chosen.filter(|right| right.until >= new.expires) else { return Ok(false) };
+    if right.uses.is_some() {
         let sql = "UPDATE allowed SET uses = uses - ?2 WHERE rowid = ?1";
-        connection.execute(sql, (id, starts))?;
+        connection.execute(sql, (right.id, starts))?;
     }
     Ok(true)
 }

@@ -21,6 +21,58 @@ pub enum DenialReason {
     Rotated(Identity),
 }
 
+/// The origin of a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RightSource {
+    /// A redeemed invitation.
+    Invitation,
+    /// The owner gave it to a known identity.
+    Owner,
+}
+
+impl RightSource {
+    /// One lower-case word, as in the database and in `--json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Invitation => "invitation",
+            Self::Owner => "owner",
+        }
+    }
+
+    pub(super) fn read(row: &Row) -> rusqlite::Result<Self> {
+        Ok(match row.get::<_, String>("source")?.as_str() {
+            "owner" => Self::Owner,
+            _ => Self::Invitation,
+        })
+    }
+}
+
+/// The needs of a request that a right must meet.
+#[derive(Clone, Copy, Debug)]
+pub struct RightRequest<'a> {
+    /// The name of the service.
+    pub service: &'a str,
+    /// A right to every service does not include this one.
+    pub by_name: bool,
+    /// The starts that the session permits.
+    pub starts: u32,
+    /// The wanted end of the session; `None` for the end of the right that lasts longest.
+    pub expires: Option<UnixTime>,
+}
+
+/// The right that a request uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenRight {
+    /// Its row.
+    pub(super) id: i64,
+    /// Its origin.
+    pub source: RightSource,
+    /// The starts that it still permits; `None` for any number.
+    pub uses: Option<u32>,
+    /// The latest end of the session.
+    pub until: UnixTime,
+}
+
 /// The identities with a row in one of the tables.
 #[derive(Default)]
 pub(super) struct Rights(HashMap<Identity, Entry>);
@@ -34,7 +86,9 @@ pub(super) struct Entry {
 }
 
 /// A right to request sessions.
-struct Allowed {
+pub(super) struct Allowed {
+    id: i64,
+    source: RightSource,
     /// The service; `None` for every service.
     service: Option<String>,
     expires: UnixTime,
@@ -45,6 +99,8 @@ struct Allowed {
 impl Allowed {
     fn read(row: &Row) -> rusqlite::Result<Self> {
         Ok(Self {
+            id: row.get("rowid")?,
+            source: RightSource::read(row)?,
             service: row.get("service")?,
             expires: row::time(row, "expires")?,
             uses: row.get("uses")?,
@@ -66,6 +122,38 @@ pub(super) fn is_valid(expires: UnixTime, uses: Option<u32>, now: UnixTime) -> b
     !row::has_expired(expires, now) && uses != Some(0)
 }
 
+/// Reads the rights of one identity.
+pub(super) fn allowed(
+    connection: &Connection,
+    identity: &Identity,
+) -> rusqlite::Result<Vec<Allowed>> {
+    let sql = "SELECT rowid, source, service, expires, uses FROM allowed WHERE identity = ?1";
+    connection.prepare_cached(sql)?.query_map([identity.as_bytes()], Allowed::read)?.collect()
+}
+
+/// Chooses the right that a request uses among the rights of one identity; `None` if none permits
+/// it.
+///
+/// Of the rights with enough uses, the one that lasts longest bounds the end of the session. Of
+/// those that last as long as the session then does, one with any number of uses is preferred, then
+/// the one that ends first.
+pub(super) fn choose(
+    allowed: &[Allowed],
+    request: &RightRequest<'_>,
+    now: UnixTime,
+) -> Option<ChosenRight> {
+    let suffices = |right: &&Allowed| {
+        right.is_valid(now)
+            && right.covers(request.service, request.by_name)
+            && right.uses.is_none_or(|uses| uses >= request.starts)
+    };
+    let latest = allowed.iter().filter(suffices).map(|right| right.expires).max()?;
+    let until = request.expires.map_or(latest, |expires| expires.min(latest));
+    let lasting = allowed.iter().filter(suffices).filter(|right| right.expires >= until);
+    let right = lasting.min_by_key(|right| (right.uses.is_some(), right.expires))?;
+    Some(ChosenRight { id: right.id, source: right.source, uses: right.uses, until })
+}
+
 impl Rights {
     pub fn load(connection: &Connection) -> rusqlite::Result<Self> {
         let all: Vec<Identity> = connection
@@ -82,21 +170,18 @@ impl Rights {
         Ok(rights)
     }
 
-    /// The time until which `identity` may request `service`; `None` if it may not. With `by_name`,
-    /// a right to every service does not count.
-    pub fn permitted_until(
+    /// The right of `identity` that a request uses; `None` if none permits it. See [`choose`].
+    pub fn choose(
         &self,
         identity: &Identity,
-        service: &str,
-        by_name: bool,
+        request: &RightRequest<'_>,
         now: UnixTime,
-    ) -> Option<UnixTime> {
+    ) -> Option<ChosenRight> {
         let entry = self.0.get(identity)?;
         if entry.is_blocked || entry.is_rotated {
             return None;
         }
-        let valid = entry.allowed.iter().filter(|allowed| allowed.is_valid(now));
-        valid.filter(|allowed| allowed.covers(service, by_name)).map(|one| one.expires).max()
+        choose(&entry.allowed, request, now)
     }
 
     /// Returns true if a right of `identity` to `service` has expired.
@@ -145,15 +230,11 @@ impl Rights {
 impl Entry {
     /// Reads the rows of `identity`.
     pub fn load(connection: &Connection, identity: &Identity) -> rusqlite::Result<Self> {
-        let identity = [identity.as_bytes()];
-        let exists = |sql: &str| connection.prepare_cached(sql)?.exists(identity);
+        let exists = |sql: &str| connection.prepare_cached(sql)?.exists([identity.as_bytes()]);
         Ok(Self {
             is_blocked: exists("SELECT 1 FROM blocked WHERE identity = ?1")?,
             is_rotated: exists("SELECT 1 FROM succession WHERE old = ?1")?,
-            allowed: connection
-                .prepare_cached("SELECT service, expires, uses FROM allowed WHERE identity = ?1")?
-                .query_map(identity, Allowed::read)?
-                .collect::<Result<_, _>>()?,
+            allowed: allowed(connection, identity)?,
         })
     }
 

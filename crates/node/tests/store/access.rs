@@ -6,7 +6,7 @@ use levada_capability::{LinkBody, Rights, mint};
 use levada_core::{Framing, Identity, Params, UnixTime};
 use levada_node::store::{
     InvitationSummary, NewAuditEntry, NewRight, NewSession, NewShare, NewStart, NewTicket,
-    Permission, Removed, RequestError, RightSource, StartError, Store,
+    Permission, Removed, RequestError, RightRequest, RightSource, StartError, Store,
 };
 
 use super::{Home, allow, start};
@@ -138,6 +138,29 @@ fn two_rights_permit_no_session_that_neither_permits() {
     request(&store, 1, 2, NOW).unwrap();
     assert!(matches!(request(&store, 1, 3, NOW), Err(RequestError::NotPermitted)));
     request_until(&store, (1, 3), 7, soon, NOW).unwrap();
+}
+
+#[test]
+fn the_right_that_is_chosen_has_enough_uses_and_lasts_longest() {
+    let home = Home::new();
+    let store = home.open();
+    let soon = UnixTime(NOW.0 + 10);
+    store.add_right(&right(1, Some("echo"), UnixTime::NEVER, Some(1)), NOW).unwrap();
+    store.add_right(&right(1, None, soon, None), NOW).unwrap();
+    let chosen = |starts, expires| {
+        let request = RightRequest { service: "echo", by_name: false, starts, expires };
+        let chosen = store.chosen_right(&identity(1), &request, NOW);
+        chosen.map(|right| (right.uses, right.until))
+    };
+    assert_eq!(chosen(1, None), Some((Some(1), UnixTime::NEVER)));
+    assert_eq!(chosen(1, Some(LATER)), Some((Some(1), LATER)));
+    // A short session spares the right with few uses.
+    assert_eq!(chosen(1, Some(soon)), Some((None, soon)));
+    // Only the other one has enough uses: the session ends with it.
+    assert_eq!(chosen(5, Some(LATER)), Some((None, soon)));
+    request_until(&store, (1, 1), 5, soon, NOW).unwrap();
+    store.disallow(&identity(1), None, NOW).unwrap();
+    assert_eq!(chosen(1, None), None);
 }
 
 #[test]
