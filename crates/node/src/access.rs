@@ -96,7 +96,16 @@ impl Node {
         self.rights.retention.notify_one();
         self.rights.groups.refresh.notify_one();
         tracing::info!(blocked, "policy read again");
+        self.log_notes_about_rules();
         Ok(())
+    }
+
+    /// Logs the rules that name no service of this node.
+    pub(crate) fn log_notes_about_rules(&self) {
+        let names: Vec<&str> = self.services.keys().map(String::as_str).collect();
+        for note in self.rights.policy.lists().notes(&self.identity(), &names) {
+            tracing::warn!("{note}");
+        }
     }
 
     /// Reads the groups of the store again, for the configuration that `configured` returns, and

@@ -4,5 +4,5 @@
 mod configuration;
 mod start;
 
-pub use configuration::{Names, check};
+pub use configuration::{Names, Problems, check};
 pub use start::{State, catalogue, database, lock, rotation, socket, start};

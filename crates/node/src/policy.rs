@@ -3,6 +3,7 @@
 mod configured;
 mod inputs;
 mod lists;
+mod notes;
 mod right;
 mod shared;
 

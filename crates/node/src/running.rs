@@ -34,6 +34,9 @@ pub async fn up(
         check(home, &config, overrides)?;
         let assembled = assemble::assemble(home, &config, overrides, &addresses)?;
         addresses = assembled.node.network.listening.clone();
+        if !overrides.only_catalogue {
+            assembled.node.log_notes_about_rules();
+        }
         match stop::serve(assembled, &announce).await? {
             Ending::Stop => break,
             Ending::Restart => {}

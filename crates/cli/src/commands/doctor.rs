@@ -46,11 +46,11 @@ pub async fn run(arguments: Arguments) -> Outcome {
         (node, check) = Node::find(&home).await;
     }
     let config = Config::load(&home.config_file());
-    let (configuration, missing) = checks::config(&home, &config);
+    let (configuration, problems) = checks::config(&home, &config);
     let mut checks =
         vec![checks::home(&home), checks::disk(&home), checks::key(&home), configuration, check];
     checks.extend(checks::interrupted(&home));
-    checks.extend(checks::services(missing));
+    checks.extend(checks::services(problems));
     match &config {
         Ok(config) => checks.extend(configured(&home, config, &node).await),
         Err(_) => checks.extend(checks::not_checked(&["log", "ports", "multicast", "open files"])),

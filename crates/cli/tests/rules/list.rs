@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Scene;
+use crate::support::eventually;
 
 /// The row of `access` about this service.
 fn row<'a>(rows: &'a Value, service: &str) -> &'a Value {
@@ -66,4 +67,29 @@ fn what_goes_on_is_listed_when_a_member_loses_the_right_of_a_rule() {
     let removed = scene.well.json(&format!("group remove family {alice}"));
     assert_eq!(removed["left"][0]["identity"], alice, "{removed}");
     assert_eq!(removed["left"][0]["remaining"].as_array().unwrap().len(), 1, "{removed}");
+}
+
+#[test]
+fn a_rule_that_names_no_service_of_the_node_is_noted() {
+    let scene = Scene::new();
+    let alice = scene.alice.identity();
+    let rule = |service: &str| {
+        format!("[[rule]]\nrequesters = ['*']\nservices = ['{service}']\nallow = false\n")
+    };
+    scene.configure(&rule("ech"));
+    let text = "config.toml:1: the rule names `ech`, which is no service of this node; did you \
+                mean `echo`?";
+    let checked = scene.well.run("up --check");
+    assert!(checked.code == 0 && checked.stderr.contains(text), "{checked:?}");
+    let doctor = scene.well.run("doctor --json");
+    assert!(doctor.stdout.contains("the rule names `ech`"), "{doctor:?}");
+    scene.configure(&rule("e*o"));
+    let checked = scene.well.run("up --check");
+    assert!(!checked.stderr.contains("the rule names"), "{checked:?}");
+
+    let node = scene.up(&rule("ech"));
+    eventually("the start logs it", || node.log().contains("the rule names `ech`"));
+    scene.reload(&node, &rule(&format!("{alice}/echo")));
+    let text = format!("the rule names `{alice}/echo`, which is another node");
+    eventually("the reload logs it", || node.log().contains(&text));
 }

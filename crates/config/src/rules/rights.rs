@@ -76,6 +76,20 @@ impl Rules {
         rules.flat_map(move |rule| rule.effects(None, node))
     }
 
+    /// The patterns that match none of the services `names` of `node`, with the places of their
+    /// rules.
+    pub fn unmatched<'a>(
+        &'a self,
+        node: &'a Identity,
+        names: &'a [&'a str],
+    ) -> impl Iterator<Item = (&'a Arc<str>, &'a ServicePattern)> {
+        let all = self
+            .0
+            .iter()
+            .flat_map(|rule| rule.services.iter().map(move |services| (&rule.place, services)));
+        all.filter(|(_, services)| !names.iter().any(|name| services.matches(node, name)))
+    }
+
     fn giving(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter().filter(|rule| rule.gives())
     }

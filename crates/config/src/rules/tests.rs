@@ -219,6 +219,14 @@ fn prospects_follow_the_order_of_the_rules() {
     assert_eq!(rules.rights(&BOB).count(), 0, "the rule is about another node");
     let of = |identity| rules.rights_of(identity, &WELL).count();
     assert_eq!([of(ALICE), of(BOB)], [1, 0]);
+    let unmatched = |node, names: &[&str]| {
+        let all = rules.unmatched(node, names);
+        all.map(|(place, services)| (place.to_string(), services.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(unmatched(&WELL, &["exec", "echo"]), []);
+    assert_eq!(unmatched(&WELL, &["exec"]), [("config.toml:9".to_owned(), "*/echo".to_owned())]);
+    let elsewhere = [("config.toml:1".to_owned(), format!("{WELL}/exec"))];
+    assert_eq!(unmatched(&BOB, &["exec", "echo"]), elsewhere);
     let everyone: Vec<_> = rules.for_everyone(&WELL).map(shown).collect();
     let [deny, exec, echo] =
         [("exec", Effect::Deny), ("exec", Effect::Allow), ("echo", Effect::Allow)]

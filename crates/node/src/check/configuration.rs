@@ -21,19 +21,25 @@ use crate::store::LocalGroup;
 use crate::{ports, services};
 use levada_config::{Config, ConfigError, Groups};
 
+/// The problems that do not prevent a start.
+#[derive(Debug, Default)]
+pub struct Problems {
+    /// The programs and folders that the services lack on this machine.
+    pub missing: Vec<ConfigError>,
+    /// Notes about rules that name no service of the node.
+    pub rules: Vec<String>,
+}
+
 /// Checks services, names, certificates, credentials and catalogue of the node of `home`. Returns
-/// what its services lack on this machine, which does not prevent a start.
+/// the problems that do not prevent a start.
 ///
 /// # Errors
 /// [`UpError`] with the file, the line and the problem.
-pub fn check(
-    home: &Home,
-    config: &Config,
-    overrides: &Overrides,
-) -> Result<Vec<ConfigError>, UpError> {
+pub fn check(home: &Home, config: &Config, overrides: &Overrides) -> Result<Problems, UpError> {
     let names = Names::open(home)?;
-    let groups = lists(config, overrides, &names.known, None)?.groups;
-    check_servers(config, &names.known, &groups).map_err(UpError::of)?;
+    let lists = lists(config, overrides, &names.known, None)?;
+    let groups = &lists.groups;
+    check_servers(config, &names.known, groups).map_err(UpError::of)?;
     let clock = Arc::new(SystemClock);
     let is_wanted = overrides.only_catalogue || config.catalogue.wanted != Some(false);
     let catalogue =
@@ -41,7 +47,8 @@ pub fn check(
     // The services are built and not used, so that any identity will do.
     let context = Context::without_client(Identity::from_bytes([1; 32]));
     let builder = services::Builder { registry: registry(catalogue), context };
-    services::offered(config, overrides, (&names.known, &groups), &builder).map_err(UpError::of)?;
+    let offered = services::offered(config, overrides, (&names.known, groups), &builder);
+    let offered = offered.map_err(UpError::of)?;
     let ports = ports::wanted(config, overrides);
     if let Some((_, error)) = ports::repeated(&ports).find(|(port, _)| !port.is_of_forward()) {
         return Err(error);
@@ -52,10 +59,15 @@ pub fn check(
     if let Some(engine) = config.catalogue.engine.as_ref().filter(|_| is_wanted) {
         engine.options(clock).map_err(UpError::of)?;
     }
-    match overrides.only_catalogue {
-        true => Ok(Vec::new()),
-        false => services::missing(config, &overrides.services).map_err(UpError::of),
+    if overrides.only_catalogue {
+        return Ok(Problems::default());
     }
+    let missing = services::missing(config, &overrides.services).map_err(UpError::of)?;
+    // A rule that names a node cannot mean one that has no key yet.
+    let key = home.existing_key().ok().flatten();
+    let node = key.map_or(Identity::from_bytes([0; 32]), |key| key.identity());
+    let offered: Vec<&str> = offered.keys().map(String::as_str).collect();
+    Ok(Problems { missing, rules: lists.notes(&node, &offered) })
 }
 
 /// Checks the groups of the configuration together with the stored ones.

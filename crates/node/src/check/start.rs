@@ -17,7 +17,7 @@ use crate::store::{Examined, Store, StoreError};
 use crate::{catalogue as node_catalogue, restore, rotate};
 use levada_config::Config;
 
-use super::configuration::{check, check_groups};
+use super::configuration::{Problems, check, check_groups};
 
 /// The state of the node of a home.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +63,9 @@ fn configured(
     overrides: &Overrides,
     state: State<'_>,
 ) -> Result<Vec<String>, UpError> {
-    let missing = check(home, config, overrides)?;
+    let Problems { missing, rules } = check(home, config, overrides)?;
     let mut notes: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    notes.extend(rules);
     if let State::Absent = state {
         if home.existing_key().map_err(UpError::of)?.is_none() {
             check_creation(&home.key_file(), "write")?;

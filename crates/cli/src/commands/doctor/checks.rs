@@ -20,6 +20,7 @@ use levada_config::{Config, ConfigError};
 use levada_core::{Clock, SystemClock, UnixTime, shell_word};
 use levada_home::Home;
 use levada_home::known::Known;
+use levada_node::check::Problems;
 use levada_node::store::StoreError;
 use levada_node::{Overrides, UpError, check};
 use rustix::process::{Resource, getrlimit};
@@ -48,10 +49,7 @@ fn remedy<'a>(error: &StoreError, otherwise: &'a str) -> &'a str {
 
 /// A start of the node would accept the configuration. Returns what its services lack on this
 /// machine, too.
-pub fn config(
-    home: &Home,
-    config: &Result<Config, ConfigError>,
-) -> (Check, Option<Vec<ConfigError>>) {
+pub fn config(home: &Home, config: &Result<Config, ConfigError>) -> (Check, Option<Problems>) {
     let name = "configuration";
     let missing = permission::to_read(&home.config_file())
         .or_else(|| permission::to_use_database(&home.known_db()));
@@ -63,7 +61,7 @@ pub fn config(
         Err(error) => Err(UpError(error.to_string())),
     };
     match checked {
-        Ok(missing) => (Check::fine(name, "valid"), Some(missing)),
+        Ok(problems) => (Check::fine(name, "valid"), Some(problems)),
         Err(error) => {
             let remedy = "correct that: `levada up` does not start before, and `levada up --check` \
                           checks it again";
@@ -72,10 +70,10 @@ pub fn config(
     }
 }
 
-/// The programs and folders of the configured services exist.
-pub fn services(missing: Option<Vec<ConfigError>>) -> Vec<Check> {
+/// The programs and folders of the configured services exist, and rules name services.
+pub fn services(problems: Option<Problems>) -> Vec<Check> {
     let name = "services";
-    let Some(missing) = missing else {
+    let Some(Problems { missing, rules }) = problems else {
         return vec![Check::note(name, "not checked: see the configuration", "")];
     };
     let remedy = "install it, make it executable (`chmod +x`), or correct that line; the node \
@@ -85,6 +83,8 @@ pub fn services(missing: Option<Vec<ConfigError>>) -> Vec<Check> {
     if checks.is_empty() {
         checks.push(Check::fine(name, "all programs and folders exist"));
     }
+    let remedy = "correct that line: for this service, the rule has no effect";
+    checks.extend(rules.iter().map(|note| Check::note("rules", note, remedy)));
     checks
 }
 
