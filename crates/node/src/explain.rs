@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use levada_config::Config;
+use levada_config::{Config, ServiceSource};
 use levada_core::{Identity, UnixTime};
 use levada_home::Home;
 use levada_home::known::Known;
@@ -13,8 +13,8 @@ use crate::decide::{Permitted, Ruling, Source};
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::policy::{self, Inputs, ListedRight, Origin, Policy};
-use crate::services::{SHELL, is_shell};
-use crate::store::{ChosenRight, LocalGroup, utc};
+use crate::services::{CATALOGUE, SHELL, is_catalogue, is_shell};
+use crate::store::{ChosenRight, Examined, utc};
 
 pub use crate::wanted::Wanted;
 
@@ -41,6 +41,7 @@ pub struct Explained {
 /// The rights, blocks and rules of a configuration.
 pub struct Configured {
     policy: Policy,
+    database: Database,
     node: Identity,
     names: BTreeMap<Identity, String>,
     services: BTreeSet<String>,
@@ -73,7 +74,8 @@ impl Explained {
 
 impl Configured {
     /// Reads the rights of `config` for the node `node` of `home`. Names are resolved with the pins
-    /// of `known`. Groups of the owner are those of the home's database, if no node uses it.
+    /// of `known`. Groups of the owner, blocks and rotations are those of the home's database, if no
+    /// node uses it.
     ///
     /// # Errors
     /// [`UpError`] for a name that is not pinned, or a group that is not valid.
@@ -84,30 +86,23 @@ impl Configured {
         node: Identity,
     ) -> Result<Self, UpError> {
         let names = known.names().unwrap_or_default().into_iter();
-        let mut services: BTreeSet<String> =
-            config.services.iter().map(|service| service.name.clone()).collect();
-        let mut shells: BTreeSet<String> = config
-            .services
-            .iter()
-            .filter(|service| is_shell(service))
-            .map(|service| service.name.clone())
-            .collect();
-        if config.builtin {
-            services.extend(["clock", "echo"].map(str::to_owned));
-        }
-        if config.shell && services.insert(SHELL.to_owned()) {
-            shells.insert(SHELL.to_owned());
-        }
+        let (services, shells) = services_of(config);
         let configured = policy::Configured::new(config, &Overrides::default(), known);
         let configured = configured.map_err(UpError::of)?;
         let uses: BTreeSet<String> =
             configured.uses().filter_map(|subject| subject.group()).map(str::to_owned).collect();
-        let inputs = Inputs::unchecked(configured, stored_groups(home));
+        let database = database(home);
+        let inputs = match &database {
+            Database::Unknown => Inputs::unchecked(configured, None),
+            Database::Absent => Inputs::unchecked(configured, Some(Vec::new())),
+            Database::Read(database) => Inputs::examined(configured, database),
+        };
         let policy = Policy::new(inputs).map_err(UpError::of)?;
         let lists = policy.lists();
         let is_unknown = |name: &String| lists.groups.members(name).is_none();
         Ok(Self {
             unknown_groups: uses.into_iter().filter(is_unknown).collect(),
+            database,
             policy,
             node,
             names: names.map(|pin| (pin.identity, pin.name)).collect(),
@@ -131,6 +126,14 @@ impl Configured {
         if let Some(explained) = blocked(&self.policy, identity) {
             return explained;
         }
+        if let Database::Read(database) = &self.database
+            && let Some(reason) = database.denial_reason(identity)
+        {
+            return Explained::new(Answer::No, reason.to_string());
+        }
+        if !self.has_service(wanted.service) {
+            return Explained::new(Answer::No, "the configuration has no such service");
+        }
         let name = |identity: &Identity| {
             self.names.get(identity).cloned().unwrap_or_else(|| identity.to_string())
         };
@@ -152,11 +155,40 @@ impl Configured {
     }
 }
 
-/// The groups of the owner; `None` if a running node has the database, or it cannot be read.
-fn stored_groups(home: &Home) -> Option<Vec<LocalGroup>> {
-    let _held = check::lock(home).ok()?;
-    let database = check::database(home).ok()?;
-    Some(database.map(|found| found.local_groups().to_vec()).unwrap_or_default())
+/// The database of the home.
+enum Database {
+    /// A running node uses it, or it cannot be read.
+    Unknown,
+    /// There is none yet.
+    Absent,
+    Read(Box<Examined>),
+}
+
+fn database(home: &Home) -> Database {
+    let Ok(_held) = check::lock(home) else { return Database::Unknown };
+    match check::database(home) {
+        Err(_) => Database::Unknown,
+        Ok(None) => Database::Absent,
+        Ok(Some(database)) => Database::Read(Box::new(database)),
+    }
+}
+
+/// The names of the services of a configuration, and of those that are shells.
+fn services_of(config: &Config) -> (BTreeSet<String>, BTreeSet<String>) {
+    let name = |source: &ServiceSource| source.name.clone();
+    let mut services: BTreeSet<String> = config.services.iter().map(name).collect();
+    let shells = config.services.iter().filter(|source| is_shell(source));
+    let mut shells: BTreeSet<String> = shells.map(name).collect();
+    if config.builtin {
+        services.extend(["clock", "echo"].map(str::to_owned));
+    }
+    if config.catalogue.wanted == Some(true) && !config.services.iter().any(is_catalogue) {
+        services.insert(CATALOGUE.to_owned());
+    }
+    if config.shell && services.insert(SHELL.to_owned()) {
+        shells.insert(SHELL.to_owned());
+    }
+    (services, shells)
 }
 
 /// The answer to every request of `identity` if the configuration blocks it.

@@ -18,7 +18,7 @@ use levada_config::{Config, ConfigError, GROUP_PREFIX, Groups, ServiceSource};
 use levada_home::known::Known;
 
 /// The type, and the default name, of the service that gives access to the catalogue.
-const CATALOGUE: &str = "catalogue";
+pub(crate) const CATALOGUE: &str = "catalogue";
 
 /// The type and the name of the service of `shell = true`.
 pub(crate) const SHELL: &str = "shell";

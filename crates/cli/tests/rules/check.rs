@@ -143,3 +143,32 @@ fn explain_and_the_node_agree_about_rights_of_the_store() {
     assert!(explain(&[]).ok().contains("a right of origin `owner`"));
     drop(node);
 }
+
+#[test]
+fn without_a_node_rotations_of_its_database_and_the_services_of_the_file_count() {
+    let scene = Scene::new();
+    let deny = "[[rule]]\nrequesters = ['BOB']\nservices = ['clock']\nallow = false\n";
+    let open = "[[rule]]\nrequesters = ['*']\nservices = ['*']\n";
+    let node = scene.up(&format!("catalogue = true\n{deny}{open}"));
+    let code = node.invite("--name guest");
+    scene.bob.args(["join", &code]).ok();
+    scene.bob.run("run well/echo").ok();
+    let old = scene.bob.identity();
+    scene.bob.run("id rotate --yes").ok();
+    scene.bob.run("run well/echo").ok();
+    scene.bob.run("run well/clock").denied("a rule of the node's owner denies");
+    drop(node);
+    let new = scene.bob.identity();
+    let file = scene.well.path().join("rights.txt");
+    let test = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        scene.well.args(["access", "test", file.to_str().unwrap()])
+    };
+    test(&format!("may not {new} clock\nmay {new} echo\nmay not {old} echo\n")).ok();
+    scene.well.args(["access", "explain", &old, "echo"]).fails(1, "");
+    test(&format!("may {new} catalogue\n")).ok();
+    // The rule for every service gives none that the node does not have.
+    let ran = test(&format!("may {new} clok\n"));
+    assert!(ran.code == 1 && ran.stdout.contains("has no such service"), "{ran:?}");
+    test(&format!("may not {new} clok\n")).ok();
+}

@@ -56,7 +56,7 @@ fn a_right_that_a_rule_denies_is_marked() {
 }
 
 #[test]
-fn what_goes_on_is_listed_when_a_member_loses_the_right_of_a_rule() {
+fn remaining_sessions_are_listed_when_a_member_loses_the_right_of_a_rule() {
     let scene = Scene::new();
     let alice = scene.alice.identity();
     let node = scene.up("");

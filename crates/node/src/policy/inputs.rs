@@ -7,7 +7,7 @@ use levada_home::known::Known;
 
 use super::configured::{Configured, successor};
 use super::shared::SharedSet;
-use crate::store::{GroupRight, LocalGroup, Store, StoreError};
+use crate::store::{Examined, GroupRight, LocalGroup, Store, StoreError};
 
 /// All that the lists follow from.
 #[derive(Clone)]
@@ -57,6 +57,15 @@ impl Inputs {
         let rights = Vec::new();
         let rotations = Vec::new();
         Self { configured, groups, rights, shared: None, rotations, is_complete }
+    }
+
+    /// As [`Self::load`], with the groups and rotations of a database that is read without a node.
+    /// Rights of groups in the store, and groups of another node, are missing.
+    pub(crate) fn examined(mut configured: Configured, database: &Examined) -> Self {
+        let rotations = database.rotations().to_vec();
+        configured.follow(&rotations.iter().copied().collect());
+        let groups = Some(database.local_groups().to_vec());
+        Self { rotations, ..Self::unchecked(configured, groups) }
     }
 }
 

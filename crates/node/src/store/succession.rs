@@ -102,13 +102,15 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if they could not be read.
     pub fn rotations(&self) -> Result<Vec<(Identity, Identity)>, StoreError> {
-        self.database.read(|connection| {
-            connection
-                .prepare("SELECT old, new FROM succession ORDER BY added, old")?
-                .query_map([], |row| Ok((row::identity(row, "old")?, row::identity(row, "new")?)))?
-                .collect()
-        })
+        self.database.read(rotations)
     }
+}
+
+pub(super) fn rotations(connection: &Connection) -> rusqlite::Result<Vec<(Identity, Identity)>> {
+    connection
+        .prepare("SELECT old, new FROM succession ORDER BY added, old")?
+        .query_map([], |row| Ok((row::identity(row, "old")?, row::identity(row, "new")?)))?
+        .collect()
 }
 
 fn successor(connection: &Connection, old: &Identity) -> rusqlite::Result<Option<Identity>> {
