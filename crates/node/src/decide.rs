@@ -151,8 +151,8 @@ impl Node {
     /// Decides about the start of a session of `requester` through the identities of `chain`, with
     /// the parameters that it then has.
     ///
-    /// The capability is the right to start it. The rules about the requester apply as to a request;
-    /// to all others, those that deny or ask.
+    /// The capability is the right to start it. The rules about the requester apply as to a
+    /// request; of the others in the chain, only rules that deny or ask apply.
     pub(crate) fn decide_start(
         &self,
         requester: &Identity,

@@ -74,8 +74,8 @@ impl Explained {
 
 impl Configured {
     /// Reads the rights of `config` for the node `node` of `home`. Names are resolved with the pins
-    /// of `known`. Groups of the owner, blocks and rotations are those of the home's database, if no
-    /// node uses it.
+    /// of `known`. Groups of the owner, blocks and rotations are read from the home's database, if
+    /// no node uses it.
     ///
     /// # Errors
     /// [`UpError`] for a name that is not pinned, or a group that is not valid.

@@ -64,9 +64,10 @@ fn remaining_sessions_are_listed_when_a_member_loses_the_right_of_a_rule() {
     let rule = "[[rule]]\nrequesters = ['group:family']\nservices = ['clock']\nuses = 9\n";
     scene.reload(&node, rule);
     scene.alice.run("request well/clock --uses 9").ok();
-    let removed = scene.well.json(&format!("group remove family {alice}"));
-    assert_eq!(removed["left"][0]["identity"], alice, "{removed}");
-    assert_eq!(removed["left"][0]["remaining"].as_array().unwrap().len(), 1, "{removed}");
+    let removed = scene.well.run(&format!("group remove family {alice}"));
+    let note = removed.stderr.clone();
+    removed.ok();
+    assert!(note.contains(&alice) && note.contains("clock"), "{note}");
 }
 
 #[test]

@@ -111,15 +111,15 @@ impl Rules {
         }
     }
 
-    /// Lets the rules that deny or ask concern the successors of the keys that they name: a rotation
-    /// must not lead past them. `rotations` has rotated keys with their successors.
+    /// Lets the rules that deny or ask concern the successors of the keys that they name: a
+    /// rotation must not lead past them. `rotations` has rotated keys with their successors.
     pub fn follow(&mut self, rotations: &HashMap<Identity, Identity>) {
         let restricts = |rule: &&mut Rule| !matches!(rule.action, Action::Allow(_));
         self.0.iter_mut().filter(restricts).for_each(|rule| rule.requesters.follow(rotations));
     }
 
-    /// The rights that the rules may give `identity` to a service with some parameters. `by_name` is
-    /// as in [`Asked`].
+    /// The rights that the rules may give `identity` to a service with some parameters. `by_name`
+    /// is as in [`Asked`].
     pub fn prospect(
         &self,
         identity: &Identity,

@@ -29,7 +29,7 @@ pub(super) struct Requesters {
     groups: Vec<(Subject, Members)>,
 }
 
-/// An identity that a rule names, by itself or as a member of a group.
+/// An identity that a rule names, alone or as a member of a group.
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) identity: Identity,
@@ -157,7 +157,7 @@ impl Requesters {
         self.named = named.map(|(identity, until)| (successor(identity), until)).collect();
     }
 
-    /// The identities that are written there, and those of each group by its name.
+    /// The identities that are written there, and the members of each group.
     fn sets_of_groups(&self) -> impl Iterator<Item = (Option<&str>, &Members)> {
         let groups = self.groups.iter().map(|(subject, members)| (subject.group(), members));
         once((None, &self.named)).chain(groups)

@@ -49,8 +49,8 @@ impl Effect {
 }
 
 impl Rules {
-    /// The rights that the rules may give at `node` to the identities that they name, each with some
-    /// parameters. Rules before one may deny it.
+    /// The rights that the rules may give at `node` to the identities that they name, each with
+    /// some parameters. Rules before one may deny it.
     pub fn rights<'a>(&'a self, node: &'a Identity) -> impl Iterator<Item = RuleRight<'a>> {
         let named = |rule: &'a Rule| rule.requesters.named();
         self.giving().flat_map(move |rule| {

@@ -41,7 +41,7 @@ struct ServiceRef {
 }
 
 impl RuleSource {
-    /// Reads a rule of a node's configuration, whose services are those of the node.
+    /// Reads a rule of a node's configuration, with services of the node only.
     pub(crate) fn read(value: &Value<'_>) -> Result<Self, ConfigError> {
         let section = value.section()?;
         section.only(&[
@@ -65,7 +65,7 @@ impl RuleSource {
         Self::with(&section, action, RequestersSource::read, service)
     }
 
-    /// Reads a rule of a policy of `levada approve`, whose services are those of any node.
+    /// Reads a rule of a policy of `levada approve`, with services of any node.
     pub(super) fn read_of_policy(value: &Value<'_>) -> Result<Self, ConfigError> {
         let section = value.section()?;
         section.only(&[

@@ -5,8 +5,8 @@ use levada_core::{Identity, closest};
 use super::lists::Lists;
 
 impl Lists {
-    /// A note for each service of a rule that is none of the services `names` of `node`: a rule that
-    /// denies a mistyped service denies nothing.
+    /// A note for each service of a rule that is none of the services `names` of `node`: a rule
+    /// that denies a mistyped service denies nothing.
     pub(crate) fn notes(&self, node: &Identity, names: &[&str]) -> Vec<String> {
         let unmatched = self.rules.unmatched(node, names);
         let note = unmatched.map(|(place, services)| {
