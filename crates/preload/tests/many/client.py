@@ -1,5 +1,6 @@
 import random
 import resource
+import select
 import socket
 import sys
 
@@ -38,6 +39,10 @@ for _ in range(20):
         connections[number].sendall(number.to_bytes(4, "big"))
     for number in some:
         assert connections[number].recv(4, socket.MSG_WAITALL) == number.to_bytes(4, "big")
+# Until the test has seen enough, and closes the input.
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(count):
+        exchange(choose.randrange(count), 50)
 for connection in reversed(connections):
     connection.close()
 print(count)
