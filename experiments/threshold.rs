@@ -30,15 +30,19 @@ impl Threshold {
     /// The median, `!` if runs were flagged, a mark whether it meets the threshold, and the range. A threshold within the
     /// range is within the machine's noise.
     pub fn evaluate(self, ratio: &Row) -> String {
-        let value = ratio.median;
-        let verdict = match self {
+        let verdict = self.verdict(ratio.median);
+        let flagged = mark(ratio);
+        let range = format!("({} … {})", short(ratio.min), short(ratio.max));
+        format!("{}{flagged}{verdict} {range}", short(ratio.median))
+    }
+
+    /// Returns the mark of a value that meets the threshold or misses it, with a space before it.
+    pub fn verdict(self, value: f64) -> &'static str {
+        match self {
             AtLeast(limit) if value >= limit => " ✓",
             AtMost(limit) if value <= limit => " ✓",
             AtLeast(_) | AtMost(_) => " ✗",
             Any => "",
-        };
-        let flagged = mark(ratio);
-        let range = format!("({} … {})", short(ratio.min), short(ratio.max));
-        format!("{}{flagged}{verdict} {range}", short(value))
+        }
     }
 }

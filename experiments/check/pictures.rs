@@ -8,15 +8,17 @@ use levada_harness::{Row, read_rows};
 
 use super::pages::REPORTS;
 
-/// A picture: its folder, its name, the files of its rows, and what its marks are.
+/// A picture: its folder, its name, the files of its rows, what its marks are, and the rows of the
+/// files that it has.
 struct Picture {
     folder: &'static str,
     name: &'static str,
     rows: &'static [&'static str],
     marks: &'static str,
+    is_drawn: fn(&Row) -> bool,
 }
 
-const ONE_RUN: &str = "Each mark is one run.";
+const ONE_RUN: &str = "Each mark is one run, of two builds.";
 const MEDIANS: &str = "Marks are medians of the runs.";
 const QUANTILES: &str = "Disc, triangle and bar are p50, p99 and p99.9 of all runs together.";
 
@@ -26,10 +28,10 @@ const fn picture(
     rows: &'static [&'static str],
     marks: &'static str,
 ) -> Picture {
-    Picture { folder, name, rows, marks }
+    Picture { folder, name, rows, marks, is_drawn: |_| true }
 }
 
-const PICTURES: [Picture; 26] = [
+const PICTURES: [Picture; 27] = [
     picture("channels", "throughput.svg", &["throughput"], MEDIANS),
     picture("channels", "connect.svg", &["connect"], MEDIANS),
     picture("channels", "input.svg", &["input"], QUANTILES),
@@ -43,22 +45,35 @@ const PICTURES: [Picture; 26] = [
     picture("catalogue", "package-rate.svg", &["load"], MEDIANS),
     picture("catalogue", "package-errors.svg", &["load"], "Marks are sums over the runs."),
     picture("catalogue", "distribution.svg", &["load"], "Marks are quantiles of all requests."),
-    picture("contexts", "first-byte.svg", &["first-byte"], DEVIATION),
+    picture("contexts", "first-byte.svg", &["first-byte"], FIRST_BYTE),
     picture("contexts", "networks.svg", &["first-byte"], DEVIATION),
-    picture("contexts", "download.svg", &["download"], DEVIATION),
+    picture("contexts", "download.svg", &["download"], DOWNLOADS),
     picture("contexts", "connections.svg", &["connections"], MEDIANS),
     picture("sockets", "latency.svg", &["latency"], MEDIANS),
     picture("sockets", "throughput.svg", &["throughput"], MEDIANS),
     picture("sockets", "connections.svg", &["connections"], MEDIANS),
     picture("sockets", "cores.svg", &["cores"], MEDIANS),
     picture("sockets", "sharing.svg", &["sharing"], MEDIANS),
-    picture("swarm", "rtt.svg", &["rtt"], "Marks are medians of the runs' means over the clients."),
+    Picture {
+        is_drawn: |row| !is_simulated(row),
+        ..picture("swarm", "rtt.svg", &["rtt"], CLIENTS)
+    },
+    Picture { is_drawn: is_simulated, ..picture("swarm", "random.svg", &["rtt"], CLIENTS) },
     picture("swarm", "load.svg", &["load", "mediated"], MEDIANS),
     picture("swarm", "cache.svg", &["mediated"], ONE_RUN),
     picture("swarm", "order.svg", &["order"], MEDIANS),
 ];
 const BOUNDS: &str = "Bars are 95 % bounds of the mean over all repetitions.";
 const DEVIATION: &str = "Marks are medians of the runs, bars the standard deviation of the runs.";
+const FIRST_BYTE: &str = "Marks are medians of the runs, bars the standard deviation of the runs. \
+                          Those with 16 middleboxes are of another build than the others.";
+const DOWNLOADS: &str = "Marks are quotients of medians. The longest files at 1, 8 and 10 Mbit/s \
+                         are of another build and processor than the others.";
+const CLIENTS: &str = "Marks are medians of the runs' means over the clients.";
+
+fn is_simulated(row: &Row) -> bool {
+    row.subject.ends_with("(simulated)")
+}
 
 /// The pictures that differ from the rows.
 pub fn errors(root: &Path) -> anyhow::Result<Vec<String>> {
@@ -115,6 +130,7 @@ pub fn block(path: &Path, folder: &str, name: &str) -> anyhow::Result<String> {
     for file in picture.rows {
         rows.extend(read_rows(&path.join(format!("{file}.jsonl")))?);
     }
+    rows.retain(picture.is_drawn);
     let marks = picture.marks;
     let files: Vec<String> = picture.rows.iter().map(|file| format!("`{file}.jsonl`")).collect();
     let files = files.join(", ");

@@ -1,4 +1,4 @@
-//! Figures 5 to 7 of "Trickle: A PSP File Sharing Protocol", drawn from rows only.
+//! Figures 5 to 8 of "Trickle: A PSP File Sharing Protocol", drawn from rows only.
 
 use std::path::Path;
 
@@ -18,6 +18,7 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     let of_rtt = read(rtt::NAME)?;
     let figures = [
         ("rtt.svg", round_trips(&of_rtt)),
+        ("random.svg", random(&of_rtt)),
         ("load.svg", load(&read(LOAD.name)?, &read(mediated::NAME)?)),
         ("cache.svg", cache(&read(mediated::NAME)?)),
         ("order.svg", order(&read(ORDER.name)?)),
@@ -75,6 +76,20 @@ fn round_trips(rows: &[Row]) -> Figure {
     figure(title, 2, [Swap::ControlByUdp, Swap::ControlByTcp].map(of).into())
 }
 
+/// Figure 8, which exists in the simulator only.
+fn random(rows: &[Row]) -> Figure {
+    let of = |(blocks, title): (bool, &str)| {
+        let line = |(colour, random): (usize, bool)| {
+            let name = if random { "random" } else { "sequential" };
+            let swap = Swap::None;
+            of_chunks(rows, Variant { swap, blocks, random }, (name, colour))
+        };
+        chunk_panel(title, [false, true].into_iter().enumerate().map(line).collect())
+    };
+    let title = "Time of each chunk, mean of five clients, by the order of requests (simulated)";
+    figure(title, 2, [(false, "stripes"), (true, "blocks, as in the paper")].map(of).into())
+}
+
 /// The medians of a metric over a parameter, of the rows that `is` selects.
 fn over(rows: &[Row], metric: &str, key: &str, is: impl Fn(&Row) -> bool) -> Vec<(f64, f64)> {
     let own = rows.iter().filter(|row| row.metric == metric && is(row));
@@ -122,7 +137,7 @@ fn cache(rows: &[Row]) -> Figure {
 
 /// Random against sequential order, over cache ÷ file.
 fn order(rows: &[Row]) -> Figure {
-    // The uplink of the coordinator alone limits the time, which the order does not change.
+    // Time is not drawn: unless the cache has one chunk, it is the bound of the uplink.
     let panels = ["fetches ÷ chunks"].map(|metric| {
         let mut series = Vec::new();
         for (colour, (subject, placement)) in

@@ -13,7 +13,7 @@ use levada_harness::{Case, Group, Options};
 use levada_lab::LabError;
 
 use crate::measuring::{Measuring, Outcome};
-pub use point::{LEVADA, LIBTORRENT, MEDIATED, NGINX, Point, TUNED};
+pub use point::{LEVADA, LIBTORRENT, MEDIATED, Point, TUNED};
 use scene::Scene;
 
 /// The experiment's name in rows.

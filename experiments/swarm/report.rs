@@ -16,7 +16,7 @@ use super::simulated::{CACHE, DIRECT, Experiment, LOAD, ORDER, SCALE, STRIPES, T
 use super::subject::{CONTROLLERS, Subject};
 use super::{complete, crowd, mediated, memory, rtt, single};
 use crate::measuring::file;
-use crate::table::{Table, filled, median, short};
+use crate::table::{Table, filled, median, ranged, short};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
 pub use links::links;
 pub use paper::{completeness, round_trips, single};
@@ -61,7 +61,7 @@ pub fn tables(folder: &Path) -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// Every point of a simulation, with the medians of its metrics.
+/// Every point of a simulation, with the medians and ranges of its metrics.
 fn points(experiment: &Experiment, rows: &[Row]) -> Table {
     let keys = ["peers", "chunks", "cache", "order", "loss", "control", "data"];
     let metrics = || experiment.metrics.iter().map(|(metric, _)| *metric);
@@ -71,7 +71,7 @@ fn points(experiment: &Experiment, rows: &[Row]) -> Table {
         let key = |key: &&str| real::text(row.params.get(*key));
         let value = |metric| {
             let found = find(rows, &row.subject, metric, &row.params);
-            found.map(median).unwrap_or_default()
+            found.map(ranged).unwrap_or_default()
         };
         let cells = keys.iter().map(key).chain(metrics().map(value));
         table.lines.push([row.subject.clone()].into_iter().chain(cells).collect());

@@ -1,6 +1,6 @@
 //! The tables of bulk transfers and of page loads.
 
-use levada_harness::{Row, find};
+use levada_harness::{Row, find, ratio_row};
 
 use super::{line, title};
 use crate::contexts::{bulk, web};
@@ -85,6 +85,11 @@ pub fn compare(table: &mut Table, rows: &[Row]) {
     of("four contexts, one reader", ends, (reader, e2e), AtLeast(0.5), one);
     of("no rights", ends, (none, e2e), Any, one);
     of("one writer", ends, (writer, e2e), Any, one);
+    pages(table, rows);
+}
+
+/// The bytes of page loads beyond plain, which are a few percent: three decimals.
+fn pages(table: &mut Table, rows: &[Row]) {
     let at = web::conditions("four", 1);
     let metric = "client's link";
     let plain = find(rows, "plain", metric, &at);
@@ -97,6 +102,11 @@ pub fn compare(table: &mut Table, rows: &[Row]) {
         ("a middlebox with write everywhere", "levada", Any),
         ("TLS", "e2e", Any),
     ] {
-        line(table, what, limit, (find(rows, subject, metric, &at), plain));
+        let own = find(rows, subject, metric, &at);
+        let Some(ratio) = own.zip(plain).and_then(|(own, plain)| ratio_row(own, plain)) else {
+            continue;
+        };
+        let result = format!("{:.3}{}", ratio.median, limit.verdict(ratio.median));
+        table.lines.push(vec![what.to_owned(), limit.text(), result]);
     }
 }

@@ -4,7 +4,7 @@ use levada_harness::{Row, find, ratio_row};
 
 use super::{deviation, line, title};
 use crate::contexts::first_byte::cell;
-use crate::contexts::latency::{Cell, X25519};
+use crate::contexts::latency::{Cell, HYBRID};
 use crate::contexts::node::{LEVADA, MIDDLEBOXES, NEW, OPEN, RATES, conditions};
 use crate::table::{Table, mark, median};
 use crate::threshold::Threshold::Any;
@@ -36,7 +36,8 @@ fn table(rows: &[Row], what: &str, metric: &str, with_channel: bool) -> Table {
         for middleboxes in MIDDLEBOXES {
             let node = conditions(rate, middleboxes);
             let channel = Cell { middleboxes, ..cell(rate) }.params();
-            let own = X25519.to_string();
+            // Sessions of nodes have the hybrid key encapsulation, too.
+            let own = HYBRID.to_string();
             let of_node = ("node", metric, LEVADA, &node);
             let of_channel = ("channel", "first byte", own.as_str(), &channel);
             let all = [Some(of_node), with_channel.then_some(of_channel)];

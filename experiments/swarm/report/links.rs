@@ -2,7 +2,7 @@
 
 use levada_harness::{Row, find, ratio_row};
 
-use super::super::links::{LEVADA, LIBTORRENT, MEDIATED, NGINX, TUNED};
+use super::super::links::{LEVADA, LIBTORRENT, MEDIATED, TUNED};
 use super::{line, real, unchanged};
 use crate::table::{Table, ranged};
 use crate::threshold::Threshold::{self, AtLeast, AtMost};
@@ -52,7 +52,7 @@ pub fn links(rows: &[Row]) -> Table {
                 add("time ÷ bound", AtMost(1.25), to_bound);
                 let mediated = find(rows, MEDIATED, "time ÷ uplink bound", &own.params).cloned();
                 add("mediated: time ÷ uplink bound", AtMost(1.08), mediated);
-                for (name, limit) in [(LIBTORRENT, 0.55), (TUNED, 1.0), (NGINX, 0.14)] {
+                for (name, limit) in [(LIBTORRENT, 0.55), (TUNED, 1.0)] {
                     add(&format!("time ÷ `{name}`"), AtMost(limit), rival(name));
                 }
                 add("source ÷ file", AtMost(1.1), of("source ÷ file"));
