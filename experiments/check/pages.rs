@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use crate::table::Table;
-use crate::{accuracy, attacks, catalogue, channels, contexts, sockets, swarm};
+use crate::{accuracy, attacks, catalogue, channels, contexts, records, sockets, swarm};
 
 /// The pages with figures of rows.
-pub const PAGES: [&str; 10] = [
+pub const PAGES: [&str; 11] = [
     "README.md",
     "docs/scale.md",
     "experiments/README.md",
@@ -15,6 +15,7 @@ pub const PAGES: [&str; 10] = [
     "experiments/channels/README.md",
     "experiments/contexts/README.md",
     "experiments/lab/README.md",
+    "experiments/records/README.md",
     "experiments/sockets/README.md",
     "experiments/swarm/README.md",
 ];
@@ -39,12 +40,13 @@ pub struct Report {
 }
 
 /// All reports.
-pub const REPORTS: [Report; 7] = [
+pub const REPORTS: [Report; 8] = [
     Report { folder: "attacks", tables: attacks::tables, draw: |_| Ok(()) },
     Report { folder: "catalogue", tables: catalogue::tables, draw: catalogue::draw },
     Report { folder: "channels", tables: channels::tables, draw: channels::draw },
     Report { folder: "contexts", tables: contexts::tables, draw: contexts::draw },
     Report { folder: "lab", tables: accuracy::tables, draw: |_| Ok(()) },
+    Report { folder: "records", tables: records::tables, draw: |_| Ok(()) },
     Report { folder: "sockets", tables: sockets::tables, draw: sockets::draw },
     Report { folder: "swarm", tables: swarm::tables, draw: swarm::draw },
 ];

@@ -4,7 +4,7 @@ mod fill;
 mod node;
 mod targets;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
@@ -14,6 +14,7 @@ use levada_harness::{Case, Group, Measured, Options, params, read_rows};
 
 use crate::catalogue::levada::binary;
 use crate::measuring::{Measuring, Outcome, file};
+use crate::table::Table;
 use node::Node;
 
 /// The experiment's name in rows.
@@ -120,11 +121,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Lists(lists) => lists,
         Experiment::All(shared) => Lists { shared, levada: None },
         Experiment::Report { dir } => {
-            let table = targets::table(&read_rows(&file(&dir, NAME))?);
-            return Ok(levada_harness::print(&table.to_string())?);
+            let tables: String = tables(&dir)?.iter().map(ToString::to_string).collect();
+            return Ok(levada_harness::print(&tables)?);
         }
     };
     measure(&lists)?.conclude(&lists.shared, |_| Ok(()), targets::table)
+}
+
+/// The tables of the rows in a folder.
+pub fn tables(dir: &Path) -> anyhow::Result<Vec<Table>> {
+    Ok(vec![targets::table(&read_rows(&file(dir, NAME))?)])
 }
 
 fn measure(arguments: &Lists) -> anyhow::Result<Outcome> {
