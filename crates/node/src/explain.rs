@@ -13,7 +13,7 @@ use crate::decide::{Permitted, Ruling, Source};
 use crate::error::UpError;
 use crate::overrides::Overrides;
 use crate::policy::{self, Inputs, ListedRight, Origin, Policy};
-use crate::services::{CATALOGUE, SHELL, is_catalogue, is_shell};
+use crate::services::{SHELL, defaults, is_catalogue, is_shell};
 use crate::store::{ChosenRight, Examined, utc};
 
 pub use crate::wanted::Wanted;
@@ -179,14 +179,11 @@ fn services_of(config: &Config) -> (BTreeSet<String>, BTreeSet<String>) {
     let mut services: BTreeSet<String> = config.services.iter().map(name).collect();
     let shells = config.services.iter().filter(|source| is_shell(source));
     let mut shells: BTreeSet<String> = shells.map(name).collect();
-    if config.builtin {
-        services.extend(["clock", "echo"].map(str::to_owned));
-    }
-    if config.catalogue.wanted == Some(true) && !config.services.iter().any(is_catalogue) {
-        services.insert(CATALOGUE.to_owned());
-    }
-    if config.shell && services.insert(SHELL.to_owned()) {
-        shells.insert(SHELL.to_owned());
+    let has_catalogue = config.services.iter().any(is_catalogue);
+    for kind in defaults(config, false, has_catalogue) {
+        if services.insert(kind.to_owned()) && kind == SHELL {
+            shells.insert(kind.to_owned());
+        }
     }
     (services, shells)
 }

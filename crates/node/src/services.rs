@@ -18,7 +18,7 @@ use levada_config::{Config, ConfigError, GROUP_PREFIX, Groups, ServiceSource};
 use levada_home::known::Known;
 
 /// The type, and the default name, of the service that gives access to the catalogue.
-pub(crate) const CATALOGUE: &str = "catalogue";
+const CATALOGUE: &str = "catalogue";
 
 /// The type and the name of the service of `shell = true`.
 pub(crate) const SHELL: &str = "shell";
@@ -84,28 +84,35 @@ pub(crate) fn offered(
         }
         offered.insert(source.name.clone(), from_source(source, names, builder)?);
     }
-    let wanted = overrides.only_catalogue || config.catalogue.wanted == Some(true);
-    let defined = config.services.iter().chain(&files).any(is_catalogue);
-    if wanted && !defined {
-        add_default(&mut offered, Definition::plain(CATALOGUE, CATALOGUE), builder);
-    }
-    if overrides.only_catalogue {
-        return Ok(offered);
-    }
-    if config.builtin {
-        for kind in ["clock", "echo"] {
-            add_default(&mut offered, Definition::plain(kind, kind), builder);
-        }
-    }
-    if config.shell {
-        add_default(&mut offered, Definition::plain(SHELL, SHELL), builder);
+    let has_catalogue = config.services.iter().chain(&files).any(is_catalogue);
+    for kind in defaults(config, overrides.only_catalogue, has_catalogue) {
+        add_default(&mut offered, Definition::plain(kind, kind), builder);
     }
     if overrides.demo
+        && !overrides.only_catalogue
         && let Ok(definition) = builder.registry.parse(DEMO)
     {
         add_default(&mut offered, definition, builder);
     }
     Ok(offered)
+}
+
+/// The types of the services that a configuration adds under the same names, unless it defines
+/// others with these names. `has_catalogue` is true if it defines a service of the catalogue.
+pub(crate) fn defaults(
+    config: &Config,
+    only_catalogue: bool,
+    has_catalogue: bool,
+) -> impl Iterator<Item = &'static str> {
+    let wants_catalogue = only_catalogue || config.catalogue.wanted == Some(true);
+    let others = !only_catalogue;
+    let all = [
+        (CATALOGUE, wants_catalogue && !has_catalogue),
+        ("clock", config.builtin && others),
+        ("echo", config.builtin && others),
+        (SHELL, config.shell && others),
+    ];
+    all.into_iter().filter_map(|(kind, is_added)| is_added.then_some(kind))
 }
 
 /// The service of the node's shares.
@@ -136,12 +143,16 @@ pub fn missing(config: &Config, files: &[PathBuf]) -> Result<Vec<ConfigError>, C
 
 /// Whether a service needs the node's catalogue.
 pub(crate) fn is_catalogue(source: &ServiceSource) -> bool {
-    source.table.get("type").and_then(toml::Value::as_str) == Some(CATALOGUE)
+    has_type(source, CATALOGUE)
 }
 
 /// Returns true if a service is a shell.
 pub(crate) fn is_shell(source: &ServiceSource) -> bool {
-    source.table.get("type").and_then(toml::Value::as_str) == Some(SHELL)
+    has_type(source, SHELL)
+}
+
+fn has_type(source: &ServiceSource, kind: &str) -> bool {
+    source.table.get("type").and_then(toml::Value::as_str) == Some(kind)
 }
 
 fn from_source(
