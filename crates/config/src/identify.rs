@@ -47,7 +47,7 @@ pub struct IdentityRef {
 
 impl IdentityRef {
     pub(super) fn read(value: &Value<'_>) -> Result<Self, ConfigError> {
-        Self::read_text(value, value.text(ALLOWED)?)
+        Self::read_or(value, ALLOWED)
     }
 
     fn read_or(value: &Value<'_>, allowed: &str) -> Result<Self, ConfigError> {

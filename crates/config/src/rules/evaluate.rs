@@ -81,13 +81,13 @@ impl Rules {
     /// Returns true if a rule that allows or asks names `identity`. A rule for everyone names
     /// no identity.
     pub fn may_give_to(&self, identity: &Identity, now: UnixTime) -> bool {
-        self.0.iter().any(|rule| rule.gives() && rule.requesters.name_validly(identity, now))
+        self.giving().any(|rule| rule.requesters.name_validly(identity, now))
     }
 
     /// Returns true if a rule that allows or asks names `identity` as a member of a group that has
     /// expired.
     pub fn gave_to(&self, identity: &Identity, now: UnixTime) -> bool {
-        let mut of = self.0.iter().filter(|rule| rule.gives()).map(|rule| &rule.requesters);
+        let mut of = self.giving().map(|rule| &rule.requesters);
         of.any(|all| all.names(identity) && !all.name_validly(identity, now))
     }
 

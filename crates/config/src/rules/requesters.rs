@@ -164,6 +164,6 @@ impl Requesters {
     }
 
     fn sets(&self) -> impl Iterator<Item = &Members> {
-        once(&self.named).chain(self.groups.iter().map(|(_, members)| members))
+        self.sets_of_groups().map(|(_, members)| members)
     }
 }

@@ -52,9 +52,8 @@ impl Rules {
     /// The rights that the rules may give at `node` to the identities that they name, each with
     /// some parameters. Rules before one may deny it.
     pub fn rights<'a>(&'a self, node: &'a Identity) -> impl Iterator<Item = RuleRight<'a>> {
-        let named = |rule: &'a Rule| rule.requesters.named();
         self.giving().flat_map(move |rule| {
-            named(rule).flat_map(move |named| rule.effects(Some(named), node))
+            rule.requesters.named().flat_map(move |named| rule.effects(Some(named), node))
         })
     }
 
@@ -64,9 +63,9 @@ impl Rules {
         identity: Identity,
         node: &'a Identity,
     ) -> impl Iterator<Item = RuleRight<'a>> {
-        let named = move |rule: &'a Rule| rule.requesters.named_as(identity);
         self.giving().flat_map(move |rule| {
-            named(rule).flat_map(move |named| rule.effects(Some(named), node))
+            let named = rule.requesters.named_as(identity);
+            named.flat_map(move |named| rule.effects(Some(named), node))
         })
     }
 
@@ -90,7 +89,8 @@ impl Rules {
         all.filter(|(_, services)| !names.iter().any(|name| services.matches(node, name)))
     }
 
-    fn giving(&self) -> impl Iterator<Item = &Rule> {
+    /// The rules that allow or ask.
+    pub(super) fn giving(&self) -> impl Iterator<Item = &Rule> {
         self.0.iter().filter(|rule| rule.gives())
     }
 }
