@@ -136,7 +136,6 @@ fn for_everyone(node: &Node) -> Vec<Value> {
         json!({
             "service": right.services.service(),
             "effect": right.effect.as_str(),
-            "asks": right.effect == Effect::Ask,
             "place": &**right.place,
         })
     };
