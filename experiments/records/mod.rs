@@ -14,7 +14,7 @@ use levada_harness::{Case, Group, Measured, Options, params, read_rows};
 
 use crate::catalogue::levada::binary;
 use crate::measuring::{Measuring, Outcome, file};
-use crate::table::Table;
+use crate::table::{Table, filled};
 use node::Node;
 
 /// The experiment's name in rows.
@@ -121,8 +121,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Experiment::Lists(lists) => lists,
         Experiment::All(shared) => Lists { shared, levada: None },
         Experiment::Report { dir } => {
-            let tables: String = tables(&dir)?.iter().map(ToString::to_string).collect();
-            return Ok(levada_harness::print(&tables)?);
+            return crate::table::print(&tables(&dir)?);
         }
     };
     measure(&lists)?.conclude(&lists.shared, |_| Ok(()), targets::table)
@@ -130,7 +129,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 /// The tables of the rows in a folder.
 pub fn tables(dir: &Path) -> anyhow::Result<Vec<Table>> {
-    Ok(vec![targets::table(&read_rows(&file(dir, NAME))?)])
+    Ok(filled([targets::table(&read_rows(&file(dir, NAME))?)]))
 }
 
 fn measure(arguments: &Lists) -> anyhow::Result<Outcome> {
