@@ -28,12 +28,15 @@ fn many_connections_are_served_by_one_epoll() {
         with_library(&mut client);
         let counted = Count::begin(&mut client);
         let mut client = client.spawn().unwrap();
+        let mut opened = String::new();
+        BufReader::new(client.stdout.take().unwrap()).read_line(&mut opened).unwrap();
         wait_for_rings(&counted, &mut client);
         drop(client.stdin.take());
         let output = client.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let opened: u32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
-        eprintln!("{trigger}: {opened} connections, {:?}", counted.traffic());
+        let traffic = counted.traffic();
+        eprintln!("{trigger}: {} connections, {traffic:?}", opened.trim());
+        assert!(traffic.ring() > traffic.tcp(), "{traffic:?}");
         assert!(server.wait().unwrap().success());
     }
 }

@@ -39,10 +39,10 @@ for _ in range(20):
         connections[number].sendall(number.to_bytes(4, "big"))
     for number in some:
         assert connections[number].recv(4, socket.MSG_WAITALL) == number.to_bytes(4, "big")
+print(count, flush=True)
 # Until the test has seen enough, and closes the input.
 while not select.select([sys.stdin], [], [], 0)[0]:
     for _ in range(count):
         exchange(choose.randrange(count), 50)
 for connection in reversed(connections):
     connection.close()
-print(count)
