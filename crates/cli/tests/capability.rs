@@ -1,9 +1,9 @@
 //! Requests to an entity for a capability, through the service `capability`: four identities, real
 //! processes.
 
-use std::process::{Child, Stdio};
+use std::process::Child;
 
-use crate::support::entity::{Approver, Person};
+use crate::support::entity::{Approver, Person, begin, ended};
 use crate::support::{Home, Node, Ran, eventually};
 
 /// Four homes: the hub with the service, the well with the program, the entity Eve, and the
@@ -66,13 +66,8 @@ impl Scene<'_> {
 
     /// Starts `levada ask` as Alice.
     fn asks(&self, options: &[&str], params: &[&str]) -> Child {
-        let mut command = self.homes.alice.command(self.words(options, params));
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        begin(&self.homes.alice, self.words(options, params))
     }
-}
-
-fn ended(child: Child) -> Ran {
-    child.wait_with_output().unwrap().into()
 }
 
 #[test]
@@ -310,8 +305,7 @@ fn several_entities_serve_several_requesters_at_once() {
     let entity = other.identity();
     let asks = |entity: &str, params: &[&str]| {
         let words = ["ask", &scene.mediator, "--entity", entity, "--service", &scene.exec, "--"];
-        let mut command = homes.alice.command([&words[..], params].concat());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        begin(&homes.alice, [&words[..], params].concat())
     };
     let uname = ["uname", "-s"];
     let utc = ["date", "-u"];

@@ -1,9 +1,9 @@
 //! Rules that ask an entity: its answers, its absence, and floods of questions.
 
-use std::process::{Child, Stdio};
+use std::process::Child;
 
-use crate::support::entity::{Approver, Person};
-use crate::support::{Home, Node, Ran, eventually};
+use crate::support::entity::{Approver, Person, begin, ended, take_ended};
+use crate::support::{Home, Node, eventually};
 
 use super::Scene;
 
@@ -30,12 +30,7 @@ impl Scene {
 }
 
 fn starts(home: &Home, line: &str) -> Child {
-    let mut command = home.command(line.split_whitespace());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-}
-
-fn ended(child: Child) -> Ran {
-    child.wait_with_output().unwrap().into()
+    begin(home, line.split_whitespace())
 }
 
 #[test]
@@ -49,7 +44,7 @@ fn an_entity_decides_by_its_policy() {
     let approver = Approver::start(carol, "well/capability", UNAME);
     assert_eq!(alice.run("run well/exec -- uname -s").ok(), "Linux");
     alice.run("run well/exec -- date -u").denied("has refused: no rule allows it");
-    // What the service refuses is not asked.
+    // A request that the service refuses leads to no question.
     let decided = approver.log().matches("Denied").count();
     alice.run("run well/exec -- rm -s").denied("rm");
     assert_eq!(approver.log().matches("Denied").count(), decided);
@@ -88,9 +83,9 @@ fn a_session_that_was_not_approved_does_not_start() {
         alice.args([&line[..], words].concat()).ok()
     };
     alice.args(["connect", &narrow(&["uname", "-s"])]).denied("has not approved this session");
-    // What the rule does not describe is given by `allow`.
+    // `allow` gives other arguments, which the rule does not describe.
     alice.args(["connect", &narrow(&["date", "-u"])]).ok();
-    // Open arguments may become those of the rule: Carol is asked, who does not permit them.
+    // A later link may set open arguments so that the rule applies: Carol is asked, and refuses.
     alice.run("request well/exec").denied("has refused");
     assert_eq!(alice.run("run well/exec -- uname -s").ok(), "Linux");
 }
@@ -125,7 +120,7 @@ fn a_person_sees_the_requester_and_a_question_ends_with_its_client() {
     person.sees("Question 3 was withdrawn");
     assert_eq!(sessions(), before);
 
-    // The rule is removed while the entity decides. Bob keeps a right, and so his connection.
+    // The rule is removed while the entity decides. Bob keeps a right, so the connection stays.
     let asked = starts(bob, "request well/exec -- uname -s");
     person.sees("Type `yes 4`");
     let deny = ASK.replace("ask = 'CAROL'", "allow = false").replace("= [{", "= ['BOB', {");
@@ -209,16 +204,7 @@ fn identities_that_no_list_names_share_the_questions_of_their_address() {
     let ask = |home: &&Home| starts(home, "request well/exec -- uname -s");
     let mut waiting: Vec<Child> = all.iter().cycle().take(12).map(ask).collect();
     person.sees("Type `yes 1`");
-    let mut refused = Vec::new();
-    eventually("four are refused", || {
-        while let Some(done) =
-            waiting.iter_mut().position(|child| child.try_wait().unwrap().is_some())
-        {
-            refused.push(waiting.remove(done));
-        }
-        refused.len() == 4
-    });
-    for child in refused {
+    for child in take_ended(&mut waiting, 4) {
         ended(child).fails(122, "too many questions from this address");
     }
     for mut child in waiting {
@@ -237,26 +223,15 @@ fn a_flood_of_questions_hinders_no_other_requester() {
     let policy = scene.policy(rule);
     let person = Person::start(carol, "well/capability", &["--policy", &policy]);
     // Each of these waits for Carol, who is asked on her terminal; four of one requester do.
-    let flood: Vec<Child> =
+    let mut flood: Vec<Child> =
         (0..8).map(|_| starts(alice, "request well/exec -- uname -s")).collect();
     person.sees("Type `yes 1`");
-    let mut flood: Vec<Option<Child>> = flood.into_iter().map(Some).collect();
-    let mut refused = Vec::new();
-    eventually("four are refused", || {
-        for slot in &mut flood {
-            let is_done = |child: &mut Child| child.try_wait().unwrap().is_some();
-            if slot.as_mut().is_some_and(is_done) {
-                refused.extend(slot.take());
-            }
-        }
-        refused.len() == 4
-    });
-    for child in refused {
+    for child in take_ended(&mut flood, 4) {
         ended(child).fails(122, "your limit of questions that wait for a reply");
     }
     // Bob's is decided by her policy at the same time.
     assert_eq!(bob.run("run well/exec -- uname -s").ok(), "Linux");
-    for mut child in flood.into_iter().flatten() {
+    for mut child in flood {
         child.kill().unwrap();
         child.wait().unwrap();
     }

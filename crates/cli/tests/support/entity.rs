@@ -1,5 +1,6 @@
 //! Entities that answer capability requests: by a policy, or by a person at a terminal.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use pty_process::blocking::{Command, Pty};
 
-use super::{Home, eventually, exit_code};
+use super::{Home, Ran, eventually, exit_code};
 
 /// `levada approve` with a policy; killed when dropped.
 pub struct Approver {
@@ -115,4 +116,28 @@ impl Drop for Person {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Starts `levada` with these arguments; [`ended`] waits for its end.
+pub fn begin<S: AsRef<OsStr>>(home: &Home, args: impl IntoIterator<Item = S>) -> Child {
+    let mut command = home.command(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits until a command that was begun has ended.
+pub fn ended(child: Child) -> Ran {
+    child.wait_with_output().unwrap().into()
+}
+
+/// Waits until `count` of these commands have ended, and takes them out.
+pub fn take_ended(children: &mut Vec<Child>, count: usize) -> Vec<Child> {
+    let mut taken = Vec::new();
+    let is_done = |child: &mut Child| child.try_wait().unwrap().is_some();
+    eventually("some have ended", || {
+        while let Some(done) = children.iter_mut().position(is_done) {
+            taken.push(children.remove(done));
+        }
+        taken.len() == count
+    });
+    taken
 }
