@@ -99,7 +99,7 @@ fn a_start_is_decided_by_the_rules_of_that_time() {
         assert_eq!(home.args(["connect", capability]).ok(), "Linux");
     }
 
-    // A rule against Bob: neither he nor those to whom he passes it on.
+    // A rule against Bob denies him and the holders after him.
     scene.reload(&node, &format!("{more}{DENY_BOB}"));
     alice.args(["connect", &own]).ok();
     bob.args(["connect", &of_bob]).denied("denies this session to its holder");

@@ -107,11 +107,11 @@ fn what_decides_is_explained_with_its_place() {
     ran.fails(1, "no service `clocks`");
     let json = scene.well.json(&format!("access explain {bob} clock"));
     assert_eq!((&json["answer"], &json["service"]), (&"yes".into(), &"clock".into()));
-    // The list of rights has those of rules.
+    // The list includes rights by rules.
     let rows = scene.well.json(&format!("access {alice}"))["access"].take();
     let from: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["from"].clone()).collect();
     assert_eq!(from, ["rule", "rule that asks"]);
-    // What a rule gives stays.
+    // Removing a right leaves the rights by rules.
     let place = format!("{}:5 still gives a right", config.display());
     scene.well.args(["access", "remove", &alice]).fails(1, &place);
     drop(node);

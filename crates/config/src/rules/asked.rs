@@ -7,7 +7,7 @@ use levada_core::{Identity, Params, UnixTime};
 pub struct Asked<'a> {
     /// The identity that the rules are evaluated for.
     pub identity: &'a Identity,
-    /// The node that offers the service.
+    /// The node with the service.
     pub node: &'a Identity,
     /// The name of the service.
     pub service: &'a str,

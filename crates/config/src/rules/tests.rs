@@ -163,7 +163,7 @@ fn a_rule_that_asks_applies_to_whatever_may_match() {
     assert_eq!(of(Some(&["rm", "a"]), &[("pty", b"\xff")]), ASK);
     assert_eq!(of(None, &[("args", b"\xff")]), ASK);
     assert_eq!(of(Some(&["rm", "a\nb"]), &[]), ASK);
-    // What certainly does not match.
+    // Values that differ from their patterns.
     assert_eq!(of(Some(&["ls", "a"]), &[]), None);
     assert_eq!(of(Some(&["rm", "a"]), &[("pty", b"2")]), None);
 }

@@ -167,7 +167,7 @@ impl RequestContext {
         Ok(Grant { about, permission, ..grant })
     }
 
-    /// The expiry of a session; `default` is that of a rule if the request sets none.
+    /// The expiry of a session; `default` is the expiry by a rule, if the request sets none.
     fn expiry(
         &self,
         request: &wire::Request,

@@ -38,7 +38,7 @@ impl SessionState {
         }
     }
 
-    /// Whether the session has ended, and so cannot start again.
+    /// Returns true if the session has ended, so that it cannot start again.
     pub fn has_ended(self) -> bool {
         !matches!(self, Self::Requested | Self::Started)
     }

@@ -27,7 +27,7 @@ pub struct Arguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// The configuration; by default that of this home
+    /// The configuration; by default `config.toml` of this home
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }

@@ -45,7 +45,7 @@ struct Entity {
 struct Pending {
     /// The identity that the session is for, whose questions are counted.
     requester: Identity,
-    /// A rule of the node asks it. The limit of all questions is one of its own.
+    /// True if a rule of the node asks it. Such questions have a limit apart from all others.
     is_of_rule: bool,
     entity: Identity,
     registration: u64,
