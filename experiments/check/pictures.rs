@@ -18,7 +18,6 @@ struct Picture {
     is_drawn: fn(&Row) -> bool,
 }
 
-const ONE_RUN: &str = "Each mark is one run, of two builds.";
 const MEDIANS: &str = "Marks are medians of the runs.";
 const QUANTILES: &str = "Disc, triangle and bar are p50, p99 and p99.9 of all runs together.";
 
@@ -60,7 +59,7 @@ const PICTURES: [Picture; 27] = [
     },
     Picture { is_drawn: is_simulated, ..picture("swarm", "random.svg", &["rtt"], CLIENTS) },
     picture("swarm", "load.svg", &["load", "mediated"], MEDIANS),
-    picture("swarm", "cache.svg", &["mediated"], ONE_RUN),
+    picture("swarm", "cache.svg", &["mediated"], MEDIANS),
     picture("swarm", "order.svg", &["order"], MEDIANS),
 ];
 const BOUNDS: &str = "Bars are 95 % bounds of the mean over all repetitions.";
@@ -134,7 +133,7 @@ pub fn block(path: &Path, folder: &str, name: &str) -> anyhow::Result<String> {
     let marks = picture.marks;
     let files: Vec<String> = picture.rows.iter().map(|file| format!("`{file}.jsonl`")).collect();
     let files = files.join(", ");
-    let runs = if marks == ONE_RUN { String::new() } else { runs(&rows) };
+    let runs = runs(&rows);
     Ok(format!("\n![{name}]({name})\n\n*{marks} {runs}Rows: {files}.*\n\n"))
 }
 
