@@ -8,7 +8,7 @@ use libc::c_short;
 use crate::connection::{Connection, Path, Phase};
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, direct, epoll, seccomp, segments, stream, waking};
+use crate::{demote, direct, epoll, seccomp, segments, stream, tcp_only, waking};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -18,7 +18,8 @@ const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
 /// the ring, or has left it.
 pub fn is_by_ring(entry: Entry) -> bool {
     match entry.connection.phase() {
-        Phase::Direct | Phase::Listening => return true,
+        Phase::Direct => return true,
+        Phase::Listening => return !tcp_only::is_on(),
         Phase::Paired if entry.connection.uses_ring() => {}
         _ => return false,
     }
