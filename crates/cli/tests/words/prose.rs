@@ -74,7 +74,7 @@ const RECORD: &[Record] = &[
     record("home", 43, 95),
     record("monitor", 82, 151),
     record("node", 25, 62),
-    record("preload", 91, 118),
+    record("preload", 87, 115),
     record("ring", 103, 112),
     record("service", 24, 100),
     record("services", 44, 119),
