@@ -216,7 +216,7 @@ fn identities_that_no_list_names_share_the_questions_of_their_address() {
 #[test]
 fn a_flood_of_questions_hinders_no_other_requester() {
     let scene = Scene::new();
-    let Scene { alice, bob, carol, well } = &scene;
+    let Scene { alice, bob, carol, .. } = &scene;
     let _node = scene.up_asking(ASK);
     let rule = "ask = true\n[[rule]]\nrequesters = ['BOB']\nservices = ['*/exec']\n\
                 args = ['uname', '-s']\n";
@@ -235,16 +235,16 @@ fn a_flood_of_questions_hinders_no_other_requester() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    // Then Alice has her four questions again.
+    // Then Alice has her four questions again. Carol's terminal may still show some of the flood.
     person.sees("Question 1 was withdrawn");
-    let asked = starts(alice, "request well/exec -- uname -s");
-    eventually("it is asked", || {
+    let mut asked = starts(alice, "request well/exec -- uname -s");
+    eventually("it is approved", || {
         let screen = person.screen();
         let shown = (2..9).rev().find(|number| screen.contains(&format!("Type `yes {number}`")));
         if let Some(number) = shown {
             person.types(&format!("yes {number}"));
         }
-        well.json("sessions")["sessions"].as_array().unwrap().len() >= 3
+        asked.try_wait().unwrap().is_some()
     });
     ended(asked).ok();
 }
