@@ -3,6 +3,7 @@
 use crate::atomic::Ordering;
 use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
+use crate::processor;
 use crate::sleep::{self, Waiter};
 
 /// Reads from a ring. There is one consumer for each ring.
@@ -82,6 +83,7 @@ impl<M: Memory> Consumer<M> {
         }
         let control = self.memory.control();
         self.tail = tail;
+        processor::show(&control.consumed.processor);
         // The producer that sees the room sees a reader that no longer needs the bytes there.
         control.consumed.tail.store(tail, Ordering::Release);
         if entered != self.entered {

@@ -71,6 +71,15 @@ impl Leaked {
             || control.handover.finished.load(Ordering::Acquire) != 0
     }
 
+    /// The [`processor`](crate::processor) that the peer of `side` ran on when it last wrote, and
+    /// when it last read. The peer writes them: they may be anything.
+    #[inline]
+    pub fn peer_processors(self, side: Side) -> [u32; 2] {
+        let written = &self.0.control(1 - side.outbound()).produced.processor;
+        let read = &self.0.control(side.outbound()).consumed.processor;
+        [written, read].map(|word| word.load(Ordering::Relaxed))
+    }
+
     /// Removes the mapping from this process.
     ///
     /// # Safety

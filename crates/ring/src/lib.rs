@@ -32,6 +32,7 @@ mod marks;
 mod memory;
 #[cfg(not(loom))]
 mod page;
+mod processor;
 mod producer;
 #[cfg(not(loom))]
 pub mod records;
@@ -71,6 +72,8 @@ pub use mapping::{Half, OwnedHalf};
 #[cfg(not(loom))]
 pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
+#[cfg(not(loom))]
+pub use processor::processor;
 pub use producer::{Producer, ProducerState};
 #[cfg(not(loom))]
 pub use sealed::OpenError;

@@ -3,6 +3,7 @@
 use crate::atomic::Ordering;
 use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
+use crate::processor;
 use crate::sleep::{self, Waiter};
 
 /// Writes into a ring. There is one producer for each ring.
@@ -104,6 +105,7 @@ impl<M: Memory> Producer<M> {
         }
         self.published = self.head;
         let control = self.memory.control();
+        processor::show(&control.produced.processor);
         control.produced.head.store(self.head, Ordering::Release);
         sleep::take_waiter(&control.consumer_sleep)
     }

@@ -171,6 +171,27 @@ fn two_threads_exchange_bytes_by_futex() {
 }
 
 #[test]
+fn each_end_shows_its_processor() {
+    let own = rustix::thread::sched_getaffinity(None).unwrap();
+    let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|number| own.is_set(*number)).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set(first);
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let (_, segment) = Segment::create().unwrap();
+    let (mut producer, _) = segment.ends(Side::Connector);
+    let (_, mut consumer) = segment.ends(Side::Acceptor);
+    let shared = segment.leak();
+    assert_eq!(shared.peer_processors(Side::Acceptor), [0; 2]);
+    producer.push(b"water").unwrap();
+    assert_eq!(producer.publish(), None);
+    let shown = first as u32 + 1;
+    assert_eq!(shared.peer_processors(Side::Acceptor), [shown, 0]);
+    assert_eq!(shared.peer_processors(Side::Connector), [0; 2]);
+    assert_eq!(read(&mut consumer, 10), b"water");
+    assert_eq!(shared.peer_processors(Side::Connector), [0, shown]);
+}
+
+#[test]
 fn only_sealed_files_of_the_right_length_are_segments() {
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
     let open = |file: &std::os::fd::OwnedFd| Segment::open(file);
@@ -191,7 +212,7 @@ fn a_peer_that_scribbles_causes_errors_and_nothing_else() {
         let control = half.control();
         let mut buffer = vec![0; 70_000];
         for &(what, value) in writes {
-            match what % 14 {
+            match what % 16 {
                 0 => control.produced.head.store(value, Ordering::Relaxed),
                 1 => control.produced.switch_at.store(value, Ordering::Relaxed),
                 2 => control.produced.switches.store(value as u32, Ordering::Relaxed),
@@ -205,6 +226,8 @@ fn a_peer_that_scribbles_causes_errors_and_nothing_else() {
                 10 => drop(producer.resize(value % 2 == 0)),
                 11 => drop(producer.room()),
                 12 => drop(consumer.readable()),
+                13 => control.produced.processor.store(value as u32, Ordering::Relaxed),
+                14 => control.consumed.processor.store(value as u32, Ordering::Relaxed),
                 _ => {
                     if let Ok((length, _)) = consumer.read(&mut buffer[..value as usize % 70_000]) {
                         assert!(length <= value as usize % 70_000);
