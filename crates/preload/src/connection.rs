@@ -50,6 +50,15 @@ impl Path {
     }
 }
 
+/// The end of a ring that the peer has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PeerEnd {
+    /// The writer of the inbound ring.
+    Writer,
+    /// The reader of the outbound ring.
+    Reader,
+}
+
 /// One direction.
 #[repr(C)]
 #[derive(Default)]
@@ -407,6 +416,18 @@ impl Connection {
         let segment = segments::own(arena::number(self)).segment();
         self.inbound_path() != Path::Ring
             || segment.is_none_or(|(segment, side)| segment.has_more(side, tail))
+    }
+
+    /// Returns true if the peer was on the processor of this thread when it last wrote, or read. The
+    /// segment stays mapped for the [`User`].
+    #[inline]
+    pub fn shares_processor(&self, _user: &User, end: PeerEnd) -> bool {
+        let segment = segments::own(arena::number(self)).segment();
+        segment.is_some_and(|(segment, side)| {
+            let [written, read] = segment.peer_processors(side);
+            let shown = if end == PeerEnd::Writer { written } else { read };
+            shown != 0 && shown == levada_ring::processor()
+        })
     }
 
     /// Locks the outbound direction. `None` as for [`lock_inbound`](Self::lock_inbound).

@@ -85,8 +85,9 @@ pub fn wait(
             return Some(ready as c_int);
         }
         let due = || shared.with(|state| state.is_any_due()) != Some(false);
+        let share = || watched > 0 && shared.with(|state| state.share_processor()) == Some(true);
         let slept = spin::for_events(|look| {
-            if rings.is_some() && look.until(watched, due) {
+            if rings.is_some() && look.until(watched, share, due) {
                 return 0;
             }
             sleep(epoll, shared, events, (deadline, mask, look))

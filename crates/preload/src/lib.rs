@@ -34,6 +34,7 @@ mod real;
 mod seccomp;
 mod segments;
 mod settings;
+mod sharing;
 mod shown;
 mod spin;
 mod stream;

@@ -69,7 +69,8 @@ fn poll_with_rings(
         }
         let is_ready = |(at, entry): &(usize, Entry)| wanted(entries[*at], *entry) != 0;
         let shown = spin::for_events(|look| {
-            if look.until(rings.len(), || rings.iter().any(is_ready)) {
+            let share = || rings.iter().all(|(_, entry)| readiness::shares_processor(*entry));
+            if look.until(rings.len(), share, || rings.iter().any(is_ready)) {
                 return 0;
             }
             sleep(entries, &mut set, rings, (bell.as_ref(), deadline, mask, look))

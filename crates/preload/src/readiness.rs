@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use levada_ring::Waiter;
 use libc::c_short;
 
-use crate::connection::{Connection, Path, Phase};
+use crate::connection::{Connection, Path, PeerEnd, Phase};
+use crate::segments::User;
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
 use crate::{demote, epoll, seccomp, segments, stream, waking};
@@ -40,6 +41,13 @@ fn settle(entry: Entry) {
         }
         std::thread::yield_now();
     }
+}
+
+/// Returns true if the peer was on the processor of this thread when it last wrote to the ring.
+pub fn shares_processor(entry: Entry) -> bool {
+    let connection = entry.connection;
+    connection.inbound_path() == Path::Ring
+        && connection.shares_processor(&User::asleep(entry.number), PeerEnd::Writer)
 }
 
 /// Of `events`, those for which the kernel still is asked.

@@ -8,6 +8,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::sharing;
+
 /// The time of a wake-up before one was measured, and the longest that counts, in nanoseconds.
 const FIRST_WAKE_UP: u32 = 10_000;
 const LONGEST_WAKE_UP: u32 = 100_000;
@@ -63,9 +65,6 @@ impl Waits {
 
     /// Whether a look is worth its time now.
     fn worth(&self) -> bool {
-        if self.average.load(Ordering::Relaxed) > longest_look() {
-            return false;
-        }
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if in_vain >> 16 == 0 {
             return true;
@@ -95,17 +94,51 @@ impl<'a> Look<'a> {
     }
 
     /// Calls `ready`, which reads the state of this number of connections, until it returns true,
-    /// for as long as that is worth its time. Returns false if it was not ready; further calls then
-    /// return false at once.
-    pub fn until(&self, connections: usize, mut ready: impl FnMut() -> bool) -> bool {
+    /// for as long as that is worth its time. `shares` returns true if the peers are on the
+    /// processor of this thread. Returns false if it was not ready; further calls then return false
+    /// at once.
+    pub fn until(
+        &self,
+        connections: usize,
+        shares: impl FnOnce() -> bool,
+        ready: impl FnMut() -> bool,
+    ) -> bool {
         if self.is_over.get() {
             return false;
         }
-        if crate::settings::sleeps_at_once() || !self.waits.worth() {
-            self.start.set(Some(levada_ring::now()));
-            self.is_over.set(true);
-            return false;
+        if crate::settings::sleeps_at_once() || sharing::is_paused() {
+            return self.sleep_at_once();
         }
+        let shares = shares();
+        let is_long = self.waits.average.load(Ordering::Relaxed) > longest_look();
+        // While this thread yields, others run: that costs little, also in vain.
+        if is_long && !shares || !self.waits.worth() {
+            return self.sleep_at_once();
+        }
+        if shares { self.by_yields(ready) } else { self.by_polls(connections, ready) }
+    }
+
+    fn sleep_at_once(&self) -> bool {
+        self.start.set(Some(levada_ring::now()));
+        self.is_over.set(true);
+        false
+    }
+
+    fn by_yields(&self, ready: impl FnMut() -> bool) -> bool {
+        let start = levada_ring::now();
+        self.start.set(Some(start));
+        let passed = sharing::yield_until(start, ready);
+        if let Some(passed) = passed {
+            self.waits.in_vain.store(0, Ordering::Relaxed);
+            self.waits.note(passed);
+        } else {
+            self.waits.note_in_vain();
+            self.is_over.set(true);
+        }
+        passed.is_some()
+    }
+
+    fn by_polls(&self, connections: usize, mut ready: impl FnMut() -> bool) -> bool {
         let limit = u64::from(longest_look());
         let looks = (LOOKS as usize / connections.max(1)).max(1);
         let mut passed = 0;
@@ -119,16 +152,20 @@ impl<'a> Look<'a> {
                 std::hint::spin_loop();
             }
             // Most waits in a rapid exchange end before the clock is read.
+            let start = self.start.get().unwrap_or_else(levada_ring::now);
+            self.start.set(Some(start));
+            // The peer may want this processor, or another program has work for it: then this takes
+            // as long as a time slice, which counts as a part of the wait.
+            std::thread::yield_now();
             let now = levada_ring::now();
-            passed = now.saturating_sub(self.start.get().unwrap_or(now));
-            self.start.set(Some(now - passed));
-            if passed >= limit {
+            let took = now.saturating_sub(start + passed);
+            passed = now.saturating_sub(start);
+            let is_over = passed >= limit || sharing::note_poll(took, now);
+            if is_over && !ready() {
                 self.waits.note_in_vain();
                 self.is_over.set(true);
                 return false;
             }
-            // The peer may want this processor.
-            std::thread::yield_now();
         }
     }
 

@@ -13,3 +13,4 @@ mod many;
 mod probes;
 mod programs;
 mod python;
+mod sharing;

@@ -71,6 +71,11 @@ impl Epoll {
         self.members.iter_watched().any(|member| member.due() != 0) || waking::is_any_marked()
     }
 
+    /// Returns true if the peers of all watched members are on the processor of this thread.
+    pub fn share_processor(&self) -> bool {
+        self.members.iter_watched().all(|member| readiness::shares_processor(member.entry))
+    }
+
     /// Replaces what the kernel says of members by what the program is to get, drops rings of the
     /// bell, and returns how many events are left.
     pub fn of_kernel(&mut self, events: &mut [epoll_event], shown: c_int) -> usize {

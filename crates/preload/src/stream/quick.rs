@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, iovec};
 
 use super::end::is_look_due;
-use crate::connection::{Connection, Path};
+use crate::connection::{Connection, Path, PeerEnd};
 use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
@@ -74,7 +74,9 @@ fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
 pub fn spin_for_bytes(entry: Entry, look: &Look<'_>) -> bool {
     // The segment stays mapped, also if another thread closes the connection.
     let user = User::asleep(entry.number);
-    look.until(1, || entry.connection.may_have_bytes(&user))
+    let connection = entry.connection;
+    let shares = || connection.shares_processor(&user, PeerEnd::Writer);
+    look.until(1, shares, || connection.may_have_bytes(&user))
 }
 
 /// Sends all of it by the ring. What the call returns, or `None` if that takes more than this.

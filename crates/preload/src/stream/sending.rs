@@ -10,8 +10,9 @@ use libc::{c_int, iovec};
 use super::kernel::send_in_kernel;
 use super::waiting::{Wait, deadline_of, sleep};
 use super::{Outcome, quick};
-use crate::connection::{Outbound, Path, Phase};
+use crate::connection::{Outbound, Path, PeerEnd, Phase};
 use crate::pieces::Pieces;
+use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
 use crate::{demote, epoll, errno, memory, tcp, waking};
@@ -160,7 +161,8 @@ fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.outbound;
     let look = Look::new(&direction.waits);
-    let looked = look.until(1, || {
+    let shares = || connection.shares_processor(&User::asleep(entry.number), PeerEnd::Reader);
+    let looked = look.until(1, shares, || {
         connection.lock_outbound().is_none_or(|mut outbound| {
             outbound.path() != Path::Ring
                 || outbound.producer().room() != Ok(0)
