@@ -14,6 +14,12 @@
 pub const SMALL: u64 = 64 << 10;
 /// Bytes that a grown ring holds.
 pub const LARGE: u64 = 1 << 20;
+/// The bytes of a long message that are shown to the reader before the rest is copied.
+#[cfg(not(loom))]
+pub const PIECE: usize = 64 << 10;
+/// Rings are short there.
+#[cfg(loom)]
+pub const PIECE: usize = 1;
 /// The length of a segment's file, in bytes.
 pub const SEGMENT_LENGTH: u64 = HEADER + 2 * SMALL + 2 * LARGE;
 

@@ -64,7 +64,7 @@ pub use handover::Start;
 pub use history::History;
 #[cfg(not(loom))]
 pub use layout::HALF;
-pub use layout::{LARGE, SEGMENT_LENGTH, SMALL};
+pub use layout::{LARGE, PIECE, SEGMENT_LENGTH, SMALL};
 #[cfg(not(loom))]
 pub use leaked::Leaked;
 #[cfg(not(loom))]

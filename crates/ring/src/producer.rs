@@ -1,7 +1,7 @@
 //! The end of a ring that writes.
 
 use crate::atomic::Ordering;
-use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
+use crate::layout::{MAX_POSITION, MAX_UNREAD, PIECE, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
 use crate::processor;
 use crate::sleep::{self, Waiter};
@@ -79,12 +79,29 @@ impl<M: Memory> Producer<M> {
     }
 
     /// Copies as much of `bytes` as there is room for, and returns how many bytes that were. The
-    /// consumer sees them after [`publish`](Self::publish).
+    /// consumer sees them after [`publish`](Self::publish), but the first bytes of a long message
+    /// before, in [pieces](PIECE): it copies one while this end copies the next.
     ///
     /// # Errors
     /// [`Corrupt`] if the consumer's cursor is where it cannot be.
-    #[inline(always)]
     pub fn push(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
+        let mut done = self.push_short(&bytes[..bytes.len().min(PIECE)])?;
+        while done < bytes.len() && done.is_multiple_of(PIECE) && self.fits(1)? {
+            self.show();
+            sleep::wake_by_futex(&self.memory.control().consumer_sleep);
+            let end = (done + PIECE).min(bytes.len());
+            done += self.push_short(&bytes[done..end])?;
+        }
+        Ok(done)
+    }
+
+    /// As [`push`](Self::push), but the consumer sees nothing before [`publish`](Self::publish).
+    /// Always inlined: the state stays in registers.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    #[inline(always)]
+    pub fn push_short(&mut self, bytes: &[u8]) -> Result<usize, Corrupt> {
         self.fits(bytes.len())?;
         let length = usize::try_from(self.known_room()).unwrap_or(usize::MAX).min(bytes.len());
         let region = self.region();
@@ -95,6 +112,14 @@ impl<M: Memory> Producer<M> {
         Ok(length)
     }
 
+    #[inline(always)]
+    fn show(&mut self) {
+        self.published = self.head;
+        let produced = &self.memory.control().produced;
+        processor::show(&produced.processor);
+        produced.head.store(self.head, Ordering::Release);
+    }
+
     /// Shows the consumer all bytes that were pushed. If it sleeps by futex, it is woken; if by a
     /// bell, the caller must ring the returned one.
     #[must_use = "the bell must be rung"]
@@ -103,11 +128,8 @@ impl<M: Memory> Producer<M> {
         if self.published == self.head {
             return None;
         }
-        self.published = self.head;
-        let control = self.memory.control();
-        processor::show(&control.produced.processor);
-        control.produced.head.store(self.head, Ordering::Release);
-        sleep::take_waiter(&control.consumer_sleep)
+        self.show();
+        sleep::take_waiter(&self.memory.control().consumer_sleep)
     }
 
     /// The bytes for which there is room.

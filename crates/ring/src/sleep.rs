@@ -95,6 +95,15 @@ pub(crate) fn take_waiter(word: &SleepWord) -> Option<Waiter> {
     }
 }
 
+/// As [`take_waiter`], but leaves an end that waits for a bell as it is.
+pub(crate) fn wake_by_futex(word: &SleepWord) {
+    fence(Ordering::SeqCst);
+    let announced = word.waiter.load(Ordering::Relaxed);
+    if announced == Waiter::Futex.to_word() {
+        wake(word, announced);
+    }
+}
+
 #[cold]
 fn wake(word: &SleepWord, announced: u32) -> Option<Waiter> {
     // An end that has changed the word since looked at the ring after the fence above, and needs no

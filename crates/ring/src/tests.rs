@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::atomic::Ordering;
 use crate::{
-    Consumer, LARGE, Memory, OpenError, OwnedHalf, Producer, SMALL, Segment, Side, Waiter,
+    Consumer, LARGE, Memory, OpenError, OwnedHalf, PIECE, Producer, SMALL, Segment, Side, Waiter,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -64,6 +64,26 @@ fn bytes_are_invisible_until_they_are_published() {
     assert_eq!(consumer.readable().unwrap(), 0);
     assert_eq!(producer.publish(), None);
     assert_eq!(consumer.readable().unwrap(), 5);
+}
+
+#[test]
+fn a_long_message_is_shown_in_pieces() {
+    let (mut producer, mut consumer, half) = ring();
+    half.half.allocate_large().unwrap();
+    assert!(producer.resize(true));
+    let message = pattern(0, 3 * PIECE + 5);
+    assert!(consumer.prepare_sleep(Waiter::Futex).unwrap());
+    assert_eq!(producer.push(&message).unwrap(), message.len());
+    assert!(consumer.awake(Waiter::Futex).is_some(), "the first piece has woken the reader");
+    assert_eq!(consumer.readable().unwrap(), 3 * PIECE as u64, "all but the last");
+    assert_eq!(producer.publish(), None);
+    assert_eq!(read(&mut consumer, 1 << 20), message);
+
+    let bell = Waiter::Bell { bell: 2, mark: 0 };
+    assert!(consumer.prepare_sleep(bell).unwrap());
+    assert_eq!(producer.push(&message).unwrap(), message.len());
+    assert_eq!(producer.publish(), Some(bell), "only the caller can ring it");
+    assert_eq!(read(&mut consumer, 1 << 20), message);
 }
 
 #[test]
