@@ -541,6 +541,12 @@ impl Inbound<'_> {
         add(&counters.taken, 1);
     }
 
+    /// Counts bytes that the same call has taken later.
+    #[inline]
+    pub fn count_more(&self, bytes: usize) {
+        add(&self.connection.record().counters.ring_in, bytes);
+    }
+
     /// The end of the ring.
     #[inline]
     pub fn consumer(&mut self) -> &mut Consumer<Half> {

@@ -54,6 +54,11 @@ fn an_epoll_can_be_used_by_two_processes() {
 }
 
 #[test]
+fn two_threads_that_read_get_bytes_that_follow_each_other() {
+    compare("readers", &["-O2"], &[]);
+}
+
+#[test]
 fn stdio_of_libc_uses_connections() {
     compare("stdio", &[], &[]);
     compare("stdio", &["-D_FORTIFY_SOURCE=2", "-O2"], &[]);

@@ -5,10 +5,11 @@
 use std::slice;
 use std::sync::atomic::Ordering;
 
+use levada_ring::{PIECE, Waiter};
 use libc::{c_int, iovec};
 
 use super::end::is_look_due;
-use crate::connection::{Connection, Path, PeerEnd};
+use crate::connection::{Connection, Inbound, Path, PeerEnd};
 use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
@@ -32,7 +33,7 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, look: &Look<'_>) ->
     loop {
         let received = take(connection, piece)?;
         if received != 0 {
-            return Some(received);
+            return Some(received.cast_signed());
         }
         if connection.read_shut.load(Ordering::Relaxed) != 0 {
             return None;
@@ -49,7 +50,7 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, look: &Look<'_>) ->
 /// Takes the bytes of the ring that fit into `piece`. Returns their number, or `None` if the ring
 /// may have ended.
 #[inline(always)]
-fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
+fn take(connection: &Connection, piece: &iovec) -> Option<usize> {
     let mut inbound = connection.lock_inbound_quickly()?;
     let is_usual = inbound.path() == Path::Ring
         && !inbound.peer_has_left()
@@ -58,14 +59,46 @@ fn take(connection: &Connection, piece: &iovec) -> Option<isize> {
         return None;
     }
     // SAFETY: the program promises the kernel that the piece is writable, and this library too.
-    let buffer = unsafe { slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) };
+    let buffer =
+        unsafe { slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len.min(PIECE)) };
     let (length, waiter) = inbound.consumer().read(buffer).ok()?;
     if length > 0 {
         inbound.count(length);
     }
+    if length == PIECE && piece.iov_len > PIECE {
+        return Some(take_rest(inbound, (connection, waiter), piece));
+    }
     drop(inbound);
     waking::ring(connection, waiter);
-    Some(length.cast_signed())
+    Some(length)
+}
+
+/// Goes on after the first [`PIECE`]. After each, the peer is shown the room: it writes there while
+/// this end copies the next. The lock is held: of two threads that read, each gets bytes that follow
+/// each other, as from the kernel. Returns the number of all bytes.
+#[inline(never)]
+fn take_rest(
+    mut inbound: Inbound<'_>,
+    (connection, waiter): (&Connection, Option<Waiter>),
+    piece: &iovec,
+) -> usize {
+    waking::ring(connection, waiter);
+    let mut done = PIECE;
+    while done < piece.iov_len && done.is_multiple_of(PIECE) {
+        let room = (piece.iov_len - done).min(PIECE);
+        // SAFETY: as in `take`. The part has `room` bytes from `done` on, which are within it.
+        let buffer =
+            unsafe { slice::from_raw_parts_mut(piece.iov_base.cast::<u8>().add(done), room) };
+        // A wrong peer is reported by the next call.
+        let Ok((length, waiter)) = inbound.consumer().read(buffer) else { break };
+        if length == 0 {
+            break;
+        }
+        inbound.count_more(length);
+        waking::ring(connection, waiter);
+        done += length;
+    }
+    done
 }
 
 /// Spins, without the lock, until a wait for bytes is over, for as long as that is worth its time.
@@ -81,7 +114,7 @@ pub fn spin_for_bytes(entry: Entry, look: &Look<'_>) -> bool {
 
 /// Sends all of it by the ring. What the call returns, or `None` if that takes more than this.
 pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
-    let piece = only(pieces, flags)?;
+    let piece = only(pieces, flags).filter(|piece| piece.iov_len <= PIECE)?;
     let connection = entry.connection;
     if may_have_lost_its_reader(connection) {
         return None;
@@ -93,7 +126,7 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> Option<isize> {
     }
     // SAFETY: the program promises the kernel that the piece is readable, and this library too.
     let bytes = unsafe { slice::from_raw_parts(piece.iov_base.cast(), piece.iov_len) };
-    let length = outbound.producer().push(bytes).ok()?;
+    let length = outbound.producer().push_short(bytes).ok()?;
     outbound.count(length);
     let waiter = outbound.producer().publish();
     drop(outbound);
