@@ -52,7 +52,7 @@ pub(crate) struct Produced {
     /// How often the region has changed. Written after `switch_at`, and only if the consumer has
     /// followed the last change.
     pub(crate) switches: AtomicU32,
-    /// The [`processor`](crate::processor) of the thread that wrote last.
+    /// The [`processor`](crate::processor()) of the thread that wrote last.
     pub(crate) processor: AtomicU32,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Consumed {
     pub(crate) tail: AtomicU64,
     /// The changes of region that the consumer has followed.
     pub(crate) entered: AtomicU32,
-    /// The [`processor`](crate::processor) of the thread that read last.
+    /// The [`processor`](crate::processor()) of the thread that read last.
     pub(crate) processor: AtomicU32,
 }
 

@@ -71,7 +71,7 @@ impl Leaked {
             || control.handover.finished.load(Ordering::Acquire) != 0
     }
 
-    /// The [`processor`](crate::processor) that the peer of `side` ran on when it last wrote, and
+    /// The [`processor`](crate::processor()) that the peer of `side` ran on when it last wrote, and
     /// when it last read. The peer writes them: they may be anything.
     #[inline]
     pub fn peer_processors(self, side: Side) -> [u32; 2] {
