@@ -1,6 +1,7 @@
 //! A segment that no value owns.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::atomic::Ordering;
 use crate::control::LEFT;
@@ -12,7 +13,11 @@ impl Segment {
     /// Keeps the segment mapped without a reference to it.
     pub fn leak(self) -> Leaked {
         let start = self.mapping.0;
-        std::mem::forget(self);
+        match Arc::try_unwrap(self.mapping) {
+            Ok(mapping) => std::mem::forget(mapping),
+            // Ends of it exist, which count their references.
+            Err(mapping) => std::mem::forget(mapping),
+        }
         Leaked(start)
     }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::atomic::Ordering;
 use crate::{
-    Consumer, LARGE, Memory, OpenError, OwnedHalf, PIECE, Producer, SMALL, Segment, Side, Waiter,
+    Consumer, ConsumerState, LARGE, Memory, OpenError, OwnedHalf, PIECE, Producer, ProducerState,
+    SMALL, Segment, Side, Waiter,
 };
 
 const LONG: Duration = Duration::from_secs(60);
@@ -22,7 +23,7 @@ fn pattern(from: u64, length: usize) -> Vec<u8> {
     (from..from + length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 11) as u8).collect()
 }
 
-fn read(consumer: &mut Consumer<OwnedHalf>, most: usize) -> Vec<u8> {
+fn read<M: Memory>(consumer: &mut Consumer<M>, most: usize) -> Vec<u8> {
     let mut buffer = vec![0; most];
     let (length, _) = consumer.read(&mut buffer).unwrap();
     buffer.truncate(length);
@@ -198,9 +199,9 @@ fn each_end_shows_its_processor() {
     one.set(first);
     rustix::thread::sched_setaffinity(None, &one).unwrap();
     let (_, segment) = Segment::create().unwrap();
-    let (mut producer, _) = segment.ends(Side::Connector);
-    let (_, mut consumer) = segment.ends(Side::Acceptor);
     let shared = segment.leak();
+    let mut producer = shared.producer(Side::Connector, ProducerState::default());
+    let mut consumer = shared.consumer(Side::Acceptor, ConsumerState::default());
     assert_eq!(shared.peer_processors(Side::Acceptor), [0; 2]);
     producer.push(b"water").unwrap();
     assert_eq!(producer.publish(), None);
