@@ -215,8 +215,8 @@ impl Bell {
 
     fn make(&self) -> Option<()> {
         let made = kernel::create(CreateFlags::CLOEXEC).ok()?;
-        let flags = EventFlags::IN | EventFlags::ET;
-        let add = |bell: BorrowedFd<'_>| kernel::add(&made, bell, EventData::new_u64(0), flags);
+        let data = EventData::new_u64(0);
+        let add = |bell: BorrowedFd<'_>| kernel::add(&made, bell, data, waking::BELL_EVENTS);
         private::with(waking::own_bell(self.number.into())?, add)?.ok()?;
         private::keep_in(&self.place.fd, made).ok()
     }

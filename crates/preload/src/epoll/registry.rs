@@ -158,12 +158,19 @@ impl Epoll {
             self.bell = register_bell(epoll);
         }
     }
+
+    /// A bell makes an epoll readable, for a program that asks the kernel about the epoll itself.
+    fn remove_bell(&mut self, epoll: c_int) {
+        if let Some(bell) = self.bell.take() {
+            remove_bell(epoll, bell);
+        }
+    }
 }
 
 fn register_bell(epoll: c_int) -> Option<u8> {
     let number = instances::find(epoll)?.bell();
     let bell = waking::own_bell(number.into())?;
-    let events = libc::EPOLLIN as u32 | EDGE;
+    let events = waking::BELL_EVENTS.bits();
     let mut event = epoll_event { events, u64: TAG | u64::from(BELL) };
     let add = |bell: BorrowedFd<'_>| {
         // SAFETY: the event is a local.
@@ -400,10 +407,10 @@ fn nest_instance(instance: &'static Instance) {
     });
     let Some(entries) = entries.flatten() else { return };
     demote::all(&entries, Reason::Unsupported);
-    // A pending count of the eventfd would make this epoll readable for the other one.
-    instance.with(|epoll| {
-        let bell = epoll.bell.take().zip(epoll.descriptors.first());
-        bell.into_iter().for_each(|(bell, &descriptor)| remove_bell(descriptor, bell));
+    instance.with(|state| {
+        if let Some(&epoll) = state.descriptors.first() {
+            state.remove_bell(epoll);
+        }
     });
 }
 
@@ -413,14 +420,20 @@ fn is_nested(instance: &'static Instance) -> bool {
 }
 
 /// The process becomes another program, which has no epoll that is closed by that. Returns those.
+/// The connections of the others are on TCP already.
 pub fn before_exec() -> Vec<&'static Instance> {
     let stays_open = |epoll: c_int| {
         // SAFETY: the command takes no argument.
         let flags = unsafe { crate::real::fcntl64(epoll, libc::F_GETFD, 0) };
         flags >= 0 && flags & libc::FD_CLOEXEC == 0
     };
+    let (kept, left): (Vec<c_int>, Vec<c_int>) =
+        instances::descriptors().partition(|epoll| stays_open(*epoll));
+    for epoll in kept {
+        instances::find(epoll).and_then(|instance| instance.with(|state| state.remove_bell(epoll)));
+    }
     let mut closed: Vec<&'static Instance> = Vec::new();
-    for epoll in instances::descriptors().filter(|epoll| !stays_open(*epoll)) {
+    for epoll in left {
         let instance = instances::find(epoll);
         let is_new =
             |one: &&'static Instance| !closed.iter().any(|other| std::ptr::eq(*other, *one));
@@ -499,9 +512,7 @@ pub fn forget(is_over: impl Fn(Entry) -> bool) {
                 set_place(entry.number, None);
             }
             state.members.watch_all();
-            if let Some(bell) = state.bell.take() {
-                remove_bell(epoll, bell);
-            }
+            state.remove_bell(epoll);
             state.members.iter().next().is_none()
         });
         if is_empty == Some(true) {

@@ -136,8 +136,9 @@ static void poison(void) {
             ssize_t length = readlink(path, name, sizeof name - 1);
             if (length < 0 || strncmp(name, "anon_inode:[eventfd]", length)) continue;
             fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK);
+            // Not until it fails: if the parent empties it meanwhile, that takes up to 2^64 writes.
             for (; most; most /= 2)
-                while (write(fd, &most, sizeof most) > 0) {}
+                for (int times = 0; times < 4 && write(fd, &most, sizeof most) > 0; times++) {}
             fcntl(fd, F_SETFL, O_RDWR);
         }
 }
