@@ -3,9 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::library::{compiled, with_library};
+use levada_monitor::SOCKET_VARIABLE;
+
+use crate::library::{compiled, folder, start_monitor, with_library};
 
 fn attack(mode: &str) {
+    attack_at(None, mode);
+}
+
+fn attack_at(monitor: Option<PathBuf>, mode: &str) {
     if !rustix::process::geteuid().is_root() {
         eprintln!("skipped: only root can start a child that gives up its user");
         return;
@@ -14,6 +20,7 @@ fn attack(mode: &str) {
     let mut command = Command::new(&program);
     command.arg(mode);
     with_library(&mut command);
+    command.envs(monitor.map(|socket| (SOCKET_VARIABLE, socket)));
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{mode}: {} {errors}", output.status);
@@ -26,7 +33,9 @@ fn shared_memory_has_no_addresses() {
 
 #[test]
 fn a_child_that_writes_anything_into_shared_memory_harms_no_memory_and_no_other_connection() {
-    attack("scribble");
+    // Under a monitor of its own: others would stay on TCP while the account of memory is wrong.
+    let folder = folder();
+    attack_at(Some(start_monitor(folder.path())), "scribble");
 }
 
 #[test]

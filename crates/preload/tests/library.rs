@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use levada_monitor::{Client, Monitor, Options, SOCKET_VARIABLE};
 use levada_ring::records::{Mode, Traffic};
+use tempfile::TempDir;
 
 /// Whether counts and sizes are those of `scripts/test --all` (`LEVADA_TEST_FULL`).
 pub fn in_full() -> bool {
@@ -79,15 +80,25 @@ pub fn with_library(command: &mut Command) {
 pub fn monitor() -> &'static Path {
     static SOCKET: OnceLock<PathBuf> = OnceLock::new();
     SOCKET.get_or_init(|| {
-        let folder = tempfile::Builder::new().prefix("levada-fast").tempdir().unwrap().keep();
-        // The monitor makes the folder of its socket itself, for this user only.
-        let socket = folder.join("run/fast.sock");
-        let monitor = Monitor::bind(&socket, Options::default()).unwrap();
-        std::thread::spawn(move || monitor.run().unwrap());
+        let folder = folder().keep();
         // SAFETY: the function is one of this program, and needs no argument.
         unsafe { libc::atexit(remove_folder) };
-        socket
+        start_monitor(&folder)
     })
+}
+
+/// The folder of another monitor, for a program that disturbs its clients.
+pub fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("levada-fast").tempdir().unwrap()
+}
+
+/// Starts a monitor in a thread. Returns its socket.
+pub fn start_monitor(folder: &Path) -> PathBuf {
+    // The monitor makes the folder of its socket itself, for this user only.
+    let socket = folder.join("run/fast.sock");
+    let monitor = Monitor::bind(&socket, Options::default()).unwrap();
+    std::thread::spawn(move || monitor.run().unwrap());
+    socket
 }
 
 /// The folder of the monitor's socket, at the end of this test program.
