@@ -1,4 +1,4 @@
-//! What wakes this process, and its peers: *bells*, which are eventfds, and *marks*, which say for
+//! Means to wake this process, and its peers: *bells*, which are eventfds, and *marks*, which say for
 //! which connection a bell was rung.
 //!
 //! A bell is rung by a read. Each write(2) to an eventfd can block for ever, since another process
@@ -42,7 +42,7 @@ static PEERS: [Peer; 1024] = [const { Peer::new() }; 1024];
 /// writes do not fill it.
 const COUNT: u64 = 1 << 63;
 
-/// What a thread waits for that sleeps until a bell rings.
+/// The events of a bell that wake a thread.
 pub const BELL_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::OUT).union(EventFlags::ET);
 
 /// How often to look whether the last thread has rung, before what it uses is left open.
@@ -309,7 +309,7 @@ mod tests {
         epoll::wait(epoll, &mut event[..], Some(&zero)) == Ok(1)
     }
 
-    /// What a child of a fork can do to a bell of its parent, which it has, too.
+    /// A child of a fork has the bells of its parent, too: it can fill them, and let writes block.
     #[test]
     fn a_bell_wakes_in_every_state() {
         let bell = make_bell().unwrap();
