@@ -9,7 +9,7 @@ use libc::{c_int, iovec};
 use super::end::{append_from_tcp, ended, is_look_due};
 use super::kernel::receive_in_kernel;
 use super::start::{get_ready, receive_at_the_start, take};
-use super::waiting::{Wait, deadline_of, sleep};
+use super::waiting::{Wait, deadline_of, pause, sleep};
 use super::{Outcome, quick};
 use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
@@ -147,6 +147,13 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, mut look: Loo
             continue;
         }
         let deadline = *deadline.get_or_insert_with(|| deadline_of(entry, libc::SO_RCVTIMEO));
+        if sink.done() > 0 && flags & libc::MSG_PEEK != 0 {
+            let is_over = is_look_due(connection) && ended(entry);
+            if is_over || !pause(deadline) {
+                return Outcome::Done(sink.done().cast_signed());
+            }
+            continue;
+        }
         match wait_for_bytes(entry, &look, deadline) {
             Wait::Again => look = Look::new(&connection.inbound.waits),
             Wait::Over(_) if sink.done() > 0 => return Outcome::Done(sink.done().cast_signed()),

@@ -104,6 +104,16 @@ fn claim(sleeper: &AtomicU32) -> bool {
     sleeper.compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
+/// Waits for a moment, because the bytes that a peek leaves in the ring would end every other wait.
+/// Returns false at the deadline, and after a signal.
+pub fn pause(deadline: Option<Instant>) -> bool {
+    let left =
+        deadline.map_or(CROWDED, |deadline| deadline.saturating_duration_since(Instant::now()));
+    let time = crate::poll::timespec_of(left.min(CROWDED));
+    // SAFETY: the call reads a local, and writes nothing.
+    !left.is_zero() && unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) } == 0
+}
+
 /// Another thread sleeps on this direction already.
 fn crowded(deadline: Option<Instant>) -> Wait {
     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
