@@ -54,7 +54,19 @@ pub fn wait(
     if seccomp::is_sealed() {
         return from_memory(shared, events);
     }
-    let deadline = deadline();
+    let result = wait_for_events(epoll, shared, events, (deadline(), mask));
+    let saved = errno::last();
+    shared.with(|state| state.pass_ring_on());
+    errno::set(saved);
+    result
+}
+
+fn wait_for_events(
+    epoll: c_int,
+    shared: &'static Instance,
+    events: &mut [epoll_event],
+    (deadline, mask): (Option<Instant>, *const sigset_t),
+) -> Option<c_int> {
     loop {
         registry::take_marks();
         let (rings, watched) =

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use libc::{c_int, epoll_event};
 
-use super::registry::{EDGE, EVENTS, Epoll, Member, TAG};
+use super::registry::{BELL, EDGE, EVENTS, Epoll, Member, TAG};
 use crate::connection::Path;
 use crate::{readiness, seccomp, segments, tcp, waking};
 
@@ -83,6 +83,7 @@ impl Epoll {
         let mut kept = 0;
         for at in 0..shown {
             let epoll_event { events: bits, u64: data } = events[at];
+            self.owes_ring |= self.sleepers > 0 && data == TAG | u64::from(BELL);
             let event = match self.member_of(data) {
                 Origin::Member(place) => self.of_member(bits, place),
                 Origin::None => None,
@@ -128,6 +129,7 @@ impl Epoll {
             return false;
         }
         self.begin_sleep();
+        self.owes_ring = false;
         // A look may have found the end of a ring: then the kernel has to be asked for more.
         let armed = !self.is_any_due() && !self.members.iter_watched().any(Member::is_stale);
         if !armed {
@@ -141,6 +143,16 @@ impl Epoll {
     pub fn disarm(&mut self) -> Option<u64> {
         let is_last = self.end_sleep();
         self.members.disarm(self.bell.filter(|_| is_last)?)
+    }
+
+    /// Rings again if a thread that now goes on with its program has got a ring: the kernel shows
+    /// each to one thread. One that sleeps asks the peers anew, and waits in the kernel until then.
+    pub fn pass_ring_on(&mut self) {
+        if std::mem::take(&mut self.owes_ring)
+            && let (Some(bell), 1..) = (self.bell, self.sleepers)
+        {
+            waking::ring_own(bell);
+        }
     }
 
     /// A member has changed while threads sleep: they are woken if it has something to report, and

@@ -68,6 +68,8 @@ pub struct Epoll {
     pub round: u32,
     /// Threads that sleep on it.
     pub sleepers: u32,
+    /// A thread that did not sleep has got a ring of the bell while others slept.
+    pub owes_ring: bool,
     /// The descriptors of this process that it has.
     pub descriptors: SmallVec<[c_int; 2]>,
     /// It is in another epoll, or other processes have it: its connections stay on TCP.
