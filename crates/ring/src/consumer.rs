@@ -1,6 +1,7 @@
 //! The end of a ring that reads.
 
 use crate::atomic::Ordering;
+use crate::ends::first_position;
 use crate::layout::{MAX_POSITION, MAX_UNREAD, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
 use crate::processor;
@@ -35,6 +36,13 @@ pub struct ConsumerState {
 }
 
 impl ConsumerState {
+    /// The state of a ring of this generation, see [`ends`](crate::ends), that nothing was read
+    /// from.
+    pub fn of_generation(generation: u64) -> Self {
+        let first = first_position(generation);
+        Self { tail: first, head: first, entered: 0, end: 0 }
+    }
+
     /// Each operation that depends on positions fails with it, and reads nothing.
     const CORRUPT: Self = Self { tail: u64::MAX, head: u64::MAX, entered: 0, end: 0 };
 

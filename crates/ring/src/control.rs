@@ -1,6 +1,6 @@
 //! The words that both ends of a ring share.
 
-use crate::atomic::{AtomicU32, AtomicU64};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The shared words of one direction. Each group is on a cache line of its own, so that an end that
 /// only polls does not take a line from the end that writes it.
@@ -12,6 +12,44 @@ pub struct Control {
     pub(crate) consumer_sleep: SleepWord,
     pub(crate) producer_sleep: SleepWord,
     pub(crate) handover: Handover,
+}
+
+impl Control {
+    /// The bytes written, by the word of the producer.
+    pub(crate) fn position(&self) -> u64 {
+        self.produced.head.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the ring may have grown.
+    pub(crate) fn has_grown(&self) -> bool {
+        self.produced.switches.load(Ordering::Relaxed) != 0
+    }
+
+    /// Makes the ring one that nothing was written to, with this first position.
+    pub(crate) fn reset(&self, position: u64) {
+        let Self { produced, consumed, consumer_sleep, producer_sleep, handover } = self;
+        for word in [&produced.head, &consumed.tail] {
+            word.store(position, Ordering::Relaxed);
+        }
+        for word in [&produced.switch_at, &handover.start_at, &handover.left_at] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [
+            &produced.switches,
+            &produced.processor,
+            &consumed.entered,
+            &consumed.processor,
+            &consumer_sleep.waiter,
+            &producer_sleep.waiter,
+            &handover.ready,
+            &handover.start,
+            &handover.end,
+            &handover.finished,
+            &handover.abandoned,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The producer has ended the ring: the consumer reads it to its end.

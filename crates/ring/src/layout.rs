@@ -3,6 +3,7 @@
 //! | offset | length | content |
 //! |---|---|---|
 //! | 0 | 4 KiB | magic, version; at 1 KiB and 2 KiB the [`Control`](crate::Control) of each direction |
+//! | 3 KiB | 1 KiB | the [`Ends`](crate::ends::Ends) of a segment in a pool |
 //! | 4 KiB | 64 KiB | small region of the first direction |
 //! | 68 KiB | 64 KiB | small region of the second |
 //! | 132 KiB | 1 MiB | large region of the first |

@@ -4,10 +4,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::atomic::Ordering;
-use crate::control::LEFT;
+use crate::control::{Control, LEFT};
+use crate::ends::{self, Ends};
 use crate::mapping::{Half, Mapping, Start};
-use crate::segment::{Segment, Side};
-use crate::{Consumer, ConsumerState, Producer, ProducerState};
+use crate::segment::Segment;
+use crate::sleep::take_waiter;
+use crate::{Consumer, ConsumerState, Producer, ProducerState, Side, Waiter};
 
 impl Segment {
     /// Keeps the segment mapped without a reference to it.
@@ -83,6 +85,45 @@ impl Leaked {
         let written = &self.0.control(1 - side.outbound()).produced.processor;
         let read = &self.0.control(side.outbound()).consumed.processor;
         [written, read].map(|word| word.load(Ordering::Relaxed))
+    }
+
+    /// The ends of the connections in a segment of a pool.
+    #[inline]
+    pub fn ends(self) -> &'static Ends {
+        self.0.ends()
+    }
+
+    /// Begins a connection in a segment of a pool that both sides of the one before have left. The
+    /// number of its generation.
+    pub fn begin(self) -> u64 {
+        let controls = [self.0.control(0), self.0.control(1)];
+        let ends = self.ends();
+        let generation = ends::next(ends.generation(), controls.map(Control::position));
+        for (direction, control) in controls.into_iter().enumerate() {
+            if control.has_grown() {
+                // Without it, the memory is not given back.
+                let _ = self.half(direction).free_large();
+            }
+            control.reset(ends::first_position(generation));
+        }
+        ends.begin(generation);
+        generation
+    }
+
+    /// Shows the end that a side has left behind that was killed: its peer reads what is in the
+    /// ring, and then the end of the stream.
+    pub fn bury(self, side: Side) {
+        self.0.control(side.outbound()).handover.finished.store(1, Ordering::Release);
+        self.0.control(1 - side.outbound()).handover.abandoned.store(1, Ordering::Release);
+    }
+
+    /// Ends both directions for a side that has read nothing. Returns how the other side is to be
+    /// woken.
+    pub fn end_all(self, side: Side) -> [Option<Waiter>; 2] {
+        self.bury(side);
+        let outbound = &self.0.control(side.outbound()).consumer_sleep;
+        let inbound = &self.0.control(1 - side.outbound()).producer_sleep;
+        [outbound, inbound].map(take_waiter)
     }
 
     /// Removes the mapping from this process.

@@ -16,8 +16,10 @@ mod account;
 mod atomic;
 mod consumer;
 mod control;
+mod death;
 #[cfg(not(loom))]
 pub mod elf;
+pub mod ends;
 mod futex;
 pub mod handover;
 #[cfg(not(loom))]
@@ -26,14 +28,19 @@ mod layout;
 #[cfg(not(loom))]
 mod leaked;
 #[cfg(not(loom))]
+mod listener;
+#[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
 mod marks;
 mod memory;
 #[cfg(not(loom))]
 mod page;
+#[cfg(not(loom))]
+mod pool;
 mod processor;
 mod producer;
+pub mod queue;
 #[cfg(not(loom))]
 pub mod records;
 #[cfg(not(loom))]
@@ -42,6 +49,7 @@ mod sealed;
 mod segment;
 #[cfg(not(loom))]
 mod shared_copy;
+mod side;
 mod sleep;
 #[cfg(not(loom))]
 pub mod wire;
@@ -68,17 +76,22 @@ pub use layout::{LARGE, PIECE, SEGMENT_LENGTH, SMALL};
 #[cfg(not(loom))]
 pub use leaked::Leaked;
 #[cfg(not(loom))]
+pub use listener::Queue;
+#[cfg(not(loom))]
 pub use mapping::{Half, OwnedHalf};
 #[cfg(not(loom))]
 pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
+#[cfg(not(loom))]
+pub use pool::{Pool, SEGMENTS};
 #[cfg(not(loom))]
 pub use processor::processor;
 pub use producer::{Producer, ProducerState};
 #[cfg(not(loom))]
 pub use sealed::OpenError;
 #[cfg(not(loom))]
-pub use segment::{Segment, Side};
+pub use segment::Segment;
+pub use side::Side;
 pub use sleep::Waiter;
 #[cfg(not(loom))]
 pub use sleep::{Sleeper, now};

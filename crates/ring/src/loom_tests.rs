@@ -4,7 +4,9 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p levada-ring --release --target-dir target/loom
 //! ```
 
+mod ends;
 mod handover;
+mod queue;
 
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
@@ -60,12 +62,16 @@ impl Memory for Simulated {
     }
 }
 
-fn ring() -> (Producer<Simulated>, Consumer<Simulated>) {
-    let shared = Simulated(Arc::new(Shared {
+fn simulated() -> Simulated {
+    Simulated(Arc::new(Shared {
         control: Control::default(),
         small: std::array::from_fn(|_| UnsafeCell::new(0)),
         large: std::array::from_fn(|_| UnsafeCell::new(0)),
-    }));
+    }))
+}
+
+fn ring() -> (Producer<Simulated>, Consumer<Simulated>) {
+    let shared = simulated();
     (Producer::new(shared.clone()), Consumer::new(shared))
 }
 

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::control::Control;
+use crate::ends::Ends;
 use crate::layout::{LARGE, Region, SEGMENT_LENGTH};
 use crate::memory::{Memory, RegionOf};
 use crate::shared_copy::{copy_in, copy_out};
@@ -17,6 +18,9 @@ use crate::shared_copy::{copy_in, copy_out};
 /// Where the shared words of each direction are.
 const CONTROLS: [usize; 2] = [1024, 2048];
 const _: () = assert!(size_of::<Control>() <= 1024 && align_of::<Control>() <= 1024);
+/// Where the [`Ends`] of a segment in a pool are.
+const ENDS: usize = 3072;
+const _: () = assert!(size_of::<Ends>() <= 1024 && align_of::<Ends>() <= 1024);
 
 /// The whole segment, mapped for reading and writing, as long as this is not dropped.
 pub(crate) struct Mapping(pub(crate) Start);
@@ -70,6 +74,15 @@ impl Start {
         // only atomics, for which every pattern of bits is valid; the mapping is there as long as
         // `self` is used.
         unsafe { self.0.add(CONTROLS[direction]).cast().as_ref() }
+    }
+
+    /// The ends of the connections of a segment. They live as long as the mapping: the caller uses
+    /// them no longer.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn ends<'a>(self) -> &'a Ends {
+        // SAFETY: as for `control`.
+        unsafe { self.0.add(ENDS).cast().as_ref() }
     }
 
     /// The address of a byte of a region. `offset` is at most the region's capacity.

@@ -1,6 +1,7 @@
 //! The end of a ring that writes.
 
 use crate::atomic::Ordering;
+use crate::ends::first_position;
 use crate::layout::{MAX_POSITION, MAX_UNREAD, PIECE, Region};
 use crate::memory::{Corrupt, Memory, RegionOf, pieces};
 use crate::processor;
@@ -36,6 +37,13 @@ pub struct ProducerState {
 }
 
 impl ProducerState {
+    /// The state of a ring of this generation, see [`ends`](crate::ends), that nothing was written
+    /// to.
+    pub fn of_generation(generation: u64) -> Self {
+        let first = first_position(generation);
+        Self { head: first, published: first, tail: first, since: first, switches: 0 }
+    }
+
     /// Each operation that depends on positions fails with it, and writes nothing.
     const fn corrupt(switches: u32) -> Self {
         let since = u64::MAX - Region::after(switches).capacity();

@@ -9,27 +9,10 @@ use crate::atomic::Ordering;
 use crate::layout::{HEADER, SEGMENT_LENGTH, SMALL};
 use crate::mapping::{Half, Mapping, OwnedHalf};
 use crate::sealed::{self, OpenError};
-use crate::{Consumer, Producer};
+use crate::{Consumer, Producer, Side};
 
 /// "lvring" and the version of the layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"lvring\0\x01");
-
-/// Which end of the connection this process is: it decides which ring it writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// The end that connected.
-    Connector,
-    /// The end that accepted.
-    Acceptor,
-}
-
-impl Side {
-    /// The number of the direction that it writes; the other one is 1 less this.
-    #[inline]
-    pub(crate) fn outbound(self) -> usize {
-        usize::from(self == Self::Acceptor)
-    }
-}
 
 /// Two rings in one sealed file.
 pub struct Segment {

@@ -1,0 +1,223 @@
+//! The ends of the connections that use one segment of a pool, one after the other.
+//!
+//! Each connection of a segment is a *generation*. Its number is a part of every position in both
+//! rings: an end of an earlier one that still writes or reads has positions that the ends of the
+//! present one refuse as [`Corrupt`](crate::Corrupt).
+//!
+//! The segment can be used again when both sides have acknowledged the end of its generation. A
+//! side acknowledges when none of its processes has the connection any more.
+
+use crate::Side;
+use crate::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of the stream in each direction for which a generation has numbers. A longer connection
+/// uses the numbers of the generations after it.
+const BITS: u32 = 40;
+/// Generations before the numbers repeat.
+const GENERATIONS: u64 = 1 << 21;
+
+/// The processes that may have one side: the one that has made it, and those that were forked.
+pub const HOLDERS: usize = 8;
+
+/// How a side has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It has not.
+    Open,
+    /// By close(2), with all bytes read.
+    Closed,
+    /// By a reset: bytes were unread.
+    Reset,
+}
+
+/// The shared words of the side of one process.
+#[repr(C, align(64))]
+#[derive(Default)]
+struct Words {
+    /// The last generation whose end was acknowledged.
+    done: AtomicU64,
+    /// An [`End`].
+    end: AtomicU32,
+    /// Processes that have this side, by their numbers; 0 for none.
+    holders: [AtomicU32; HOLDERS],
+    /// 1 once more processes had it than there are places.
+    is_crowded: AtomicU32,
+}
+
+/// The shared words of both sides.
+#[repr(C)]
+#[derive(Default)]
+pub struct Ends {
+    /// The present generation; 0 before the first one.
+    generation: AtomicU64,
+    /// 1 for a connection to an address of IPv6.
+    is_ipv6: AtomicU32,
+    sides: [Words; 2],
+}
+
+/// The first position of a generation, in both rings.
+pub(crate) fn first_position(generation: u64) -> u64 {
+    (generation % GENERATIONS) << BITS
+}
+
+/// The generation after one whose rings have reached these positions.
+pub(crate) fn next(generation: u64, positions: [u64; 2]) -> u64 {
+    let passed = |position: u64| (position >> BITS).wrapping_sub(generation) % GENERATIONS;
+    // No connection carries more than this. A peer can have written any number.
+    let plausible = |passed: &u64| *passed < 1 << 16;
+    let passed = positions.into_iter().map(passed).filter(plausible).max();
+    generation.wrapping_add(passed.unwrap_or(0)).wrapping_add(1)
+}
+
+impl Ends {
+    fn of(&self, side: Side) -> &Words {
+        &self.sides[side.outbound()]
+    }
+
+    /// The present generation.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Begins a generation. The caller has found that the segment is [free](Self::is_free), and has
+    /// reset the rings.
+    pub(crate) fn begin(&self, generation: u64) {
+        for side in &self.sides {
+            side.end.store(0, Ordering::Relaxed);
+            side.is_crowded.store(0, Ordering::Relaxed);
+            side.holders.iter().for_each(|holder| holder.store(0, Ordering::Relaxed));
+        }
+        // The process that sees the number sees the rings as they were reset.
+        self.generation.store(generation, Ordering::Release);
+    }
+
+    /// Notes the family of the address that the client has connected to.
+    pub fn set_ipv6(&self, is_ipv6: bool) {
+        self.is_ipv6.store(is_ipv6.into(), Ordering::Relaxed);
+    }
+
+    /// Returns true if the client has connected to an address of IPv6.
+    pub fn is_ipv6(&self) -> bool {
+        self.is_ipv6.load(Ordering::Relaxed) != 0
+    }
+
+    /// Returns true if both sides have acknowledged the end of a generation.
+    pub fn is_free(&self, generation: u64) -> bool {
+        // The caller sees what both sides did last, and may overwrite it.
+        self.sides.iter().all(|side| side.done.load(Ordering::Acquire) == generation)
+    }
+
+    /// Acknowledges the end of a generation for a side. No thread of it uses the rings any more.
+    pub fn acknowledge(&self, side: Side, generation: u64) {
+        self.of(side).done.store(generation, Ordering::Release);
+    }
+
+    /// Notes how a side ends. The first end counts.
+    pub fn end(&self, side: Side, end: End) {
+        let word = &self.of(side).end;
+        let _ = word.compare_exchange(0, end as u32, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// How a side has ended.
+    pub fn ended(&self, side: Side) -> End {
+        match self.of(side).end.load(Ordering::Acquire) {
+            0 => End::Open,
+            1 => End::Closed,
+            _ => End::Reset,
+        }
+    }
+
+    /// A process has the side from now on.
+    pub fn hold(&self, side: Side, process: u32) {
+        let words = self.of(side);
+        let take = |place: &AtomicU32| {
+            place.compare_exchange(0, process, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if !words.holders.iter().any(take) {
+            words.is_crowded.store(1, Ordering::Release);
+        }
+    }
+
+    /// A process has the side no more.
+    pub fn release(&self, side: Side, process: u32) {
+        let give = |place: &AtomicU32| {
+            place.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        self.of(side).holders.iter().any(give);
+    }
+
+    /// Returns true once a process has the side. Before, it is that which listens.
+    pub fn has_holder(&self, side: Side) -> bool {
+        let mut holders = self.of(side).holders.iter();
+        holders.any(|place| place.load(Ordering::Acquire) != 0)
+    }
+
+    /// Returns true if a process has the side of which `is_alive` returns true, or if that is not
+    /// known.
+    pub fn is_held(&self, side: Side, is_alive: impl Fn(u32) -> bool) -> bool {
+        let words = self.of(side);
+        let holders = words.holders.iter().map(|place| place.load(Ordering::Acquire));
+        words.is_crowded.load(Ordering::Acquire) != 0
+            || holders.into_iter().any(|holder| holder != 0 && is_alive(holder))
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_is_free_when_both_sides_have_acknowledged() {
+        let ends = Ends::default();
+        ends.begin(1);
+        assert!(!ends.is_free(1));
+        ends.acknowledge(Side::Connector, 1);
+        assert!(!ends.is_free(1));
+        ends.acknowledge(Side::Acceptor, 1);
+        assert!(ends.is_free(1));
+        ends.begin(2);
+        assert!(!ends.is_free(2) && ends.generation() == 2);
+    }
+
+    #[test]
+    fn the_first_end_of_a_side_counts() {
+        let ends = Ends::default();
+        assert_eq!(ends.ended(Side::Acceptor), End::Open);
+        ends.end(Side::Acceptor, End::Reset);
+        ends.end(Side::Acceptor, End::Closed);
+        assert_eq!(ends.ended(Side::Acceptor), End::Reset);
+        assert_eq!(ends.ended(Side::Connector), End::Open);
+        ends.begin(1);
+        assert_eq!(ends.ended(Side::Acceptor), End::Open);
+    }
+
+    #[test]
+    fn a_side_is_held_while_one_of_its_processes_lives() {
+        let ends = Ends::default();
+        ends.hold(Side::Connector, 5);
+        ends.hold(Side::Connector, 6);
+        let is_held = |alive: &[u32]| ends.is_held(Side::Connector, |one| alive.contains(&one));
+        assert!(is_held(&[6]) && !is_held(&[7]) && is_held(&[5, 6]));
+        ends.release(Side::Connector, 6);
+        assert!(!is_held(&[6]) && is_held(&[5]));
+        (0..HOLDERS as u32).for_each(|process| ends.hold(Side::Connector, 100 + process));
+        assert!(is_held(&[]), "not all are known");
+    }
+
+    #[test]
+    fn positions_of_generations_are_apart() {
+        for generation in [1, 2, GENERATIONS - 1, GENERATIONS, u64::MAX - 1] {
+            let first = first_position(generation);
+            assert!(first < crate::layout::MAX_POSITION / 2);
+            assert_eq!(next(generation, [first, first]), generation + 1);
+            let short = first + (1 << 30);
+            assert_eq!(next(generation, [short, first]), generation + 1);
+            let long = first + (5 << BITS);
+            let after = next(generation, [first, long]);
+            assert_eq!(after, generation.wrapping_add(6));
+            // A hostile peer writes anything.
+            assert_eq!(next(generation, [first, first.wrapping_sub(1 << BITS)]), generation + 1);
+        }
+    }
+}
