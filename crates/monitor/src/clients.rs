@@ -16,6 +16,7 @@ use crate::identity::Endpoints;
 use crate::liveness::Kernel;
 use crate::options::Options;
 use crate::request::{Hello, Offered, Received};
+use crate::routes::{Listening, Routes};
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time, two for each process: one is left to its children. Further ones are closed,
@@ -35,6 +36,7 @@ pub struct Clients {
     kernel: Kernel,
     /// Clients with requests that were read, or that have ended.
     unhandled: VecDeque<u32>,
+    routes: Routes,
     /// Clients that wait for the list of a run.
     lists: Vec<(u32, u64)>,
     kept: VecDeque<Shown>,
@@ -61,6 +63,7 @@ impl Clients {
             state: State::new(options.offer_timeout),
             kernel: Kernel::new(),
             unhandled: VecDeque::new(),
+            routes: Routes::default(),
             lists: Vec::new(),
             kept: VecDeque::new(),
             account,
@@ -193,6 +196,17 @@ impl Clients {
                 self.state.withdraw(Offer { client, connection });
                 true
             }
+            Received::Listen(listening) => {
+                let is_known = self.listen(client, listening);
+                self.respond(client, Outgoing::new(Response::Listening { is_known }, Vec::new()));
+                true
+            }
+            Received::Find(endpoints) => {
+                if endpoints.and_then(|endpoints| self.route(client, endpoints)).is_none() {
+                    self.respond(client, Outgoing::new(Response::NoRoute, Vec::new()));
+                }
+                true
+            }
         }
     }
 
@@ -264,6 +278,57 @@ impl Clients {
         }
     }
 
+    /// Notes the queue of a listener. `false` if no client gets it.
+    fn listen(&mut self, client: u32, listening: Option<Listening>) -> bool {
+        let is_here = |one: &Listening| self.kernel.namespace() == Some(one.namespace);
+        let Some(listening) = listening.filter(is_here) else { return false };
+        self.routes.listen(client, listening)
+    }
+
+    /// Hands a client the queue of the listener that it is connected to and, for the first route
+    /// between two processes, a pool to both. `None` if there is none, or it cannot be handed out.
+    fn route(&mut self, client: u32, endpoints: Endpoints) -> Option<()> {
+        let is_here = self.kernel.namespace() == Some(endpoints.namespace);
+        // Where a packet filter leads the connection elsewhere, no socket has these addresses.
+        if !is_here || !self.kernel.exists(&endpoints.reversed()) {
+            return None;
+        }
+        let (peer, queue) = self.routes.find(client, endpoints.remote)?;
+        let port = self.routes.ports_of(client)?;
+        let pool = self.routes.pool_of(client, peer)?;
+        let bells = pool.is_some() && self.state.introduce(client, peer);
+        let mut for_peer = Vec::new();
+        let mut for_client = vec![queue];
+        if let Some(pool) = &pool {
+            for_peer.extend([Arc::clone(pool), self.pidfd(client)?]);
+            for_client.extend([Arc::clone(pool), self.pidfd(peer)?]);
+        }
+        if bells {
+            for_peer.extend(self.waking(client)?);
+            for_client.extend(self.waking(peer)?);
+        }
+        // First to the process that finds an entry of the client in its queue.
+        let is_new = pool.is_some();
+        let introduced = Response::Pool { peer: client, port, bells };
+        let delivered = !is_new || self.respond(peer, Outgoing::new(introduced, for_peer));
+        let route = Response::Route { peer, own: client, port, pool: is_new, bells };
+        let delivered = delivered && self.respond(client, Outgoing::new(route, for_client));
+        if !delivered && is_new {
+            self.routes.forget_pool(client, peer);
+            self.state.separate(client, peer);
+        }
+        delivered.then_some(())
+    }
+
+    fn pidfd(&self, client: u32) -> Option<Arc<OwnedFd>> {
+        self.connections.get(&client)?.pidfd().map(Arc::new)
+    }
+
+    fn waking(&self, client: u32) -> Option<Vec<Arc<OwnedFd>>> {
+        let process = self.connections.get(&client)?.process.as_ref()?;
+        Some(process.waking.to_vec())
+    }
+
     fn send_segment(
         &mut self,
         offer: Offer,
@@ -332,6 +397,7 @@ impl Clients {
         for peer in self.state.leave(client) {
             self.respond(peer, Outgoing::new(Response::Gone { peer: client }, Vec::new()));
         }
+        self.routes.leave(client);
         self.lists.retain(|(waiting, _)| *waiting != client);
         if connection.process.is_some() {
             self.account.set(self.memory(), self.memory_limit);

@@ -26,7 +26,9 @@ mod liveness;
 mod location;
 mod options;
 mod packet;
+mod ports;
 mod request;
+mod routes;
 mod server;
 mod state;
 

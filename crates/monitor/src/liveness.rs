@@ -47,6 +47,10 @@ const STATE: usize = HEADER + 1;
 const TIME_WAIT: u8 = 6;
 /// TCP_CLOSE.
 const CLOSED: u8 = 7;
+/// TCP_LISTEN.
+const LISTENING: u8 = 10;
+/// INET_DIAG_NOCOOKIE: a socket with any number.
+const ANY: u64 = u64::MAX;
 
 impl Kernel {
     /// Without the kernel's diagnosis, offered sockets stay open here while their offers wait.
@@ -66,6 +70,17 @@ impl Kernel {
             }
             None => Identity::Socket(socket),
         }
+    }
+
+    /// The network namespace that the kernel is asked about.
+    pub fn namespace(&self) -> Option<u64> {
+        self.diagnosis.as_ref().map(|diagnosis| diagnosis.namespace)
+    }
+
+    /// Returns true if there is a connected socket with these addresses now, in this namespace.
+    pub fn exists(&self, endpoints: &Endpoints) -> bool {
+        let is_connected = |one: &Diagnosis| one.is_connected(ANY, endpoints) == Ok(true);
+        self.diagnosis.as_ref().is_some_and(is_connected)
     }
 
     /// Returns true if the socket is connected with these addresses now.
@@ -99,7 +114,9 @@ impl Diagnosis {
         let response = &response[..length];
         let is_socket = response.get(4..6) == Some(&BY_FAMILY.to_ne_bytes());
         Ok(is_socket
-            && response.get(STATE).is_some_and(|state| ![TIME_WAIT, CLOSED].contains(state)))
+            && response
+                .get(STATE)
+                .is_some_and(|state| ![TIME_WAIT, CLOSED, LISTENING].contains(state)))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::closing::close;
 use crate::identity::Endpoints;
 use crate::liveness::{Identity, Kernel};
 use crate::packet::{Packet, show_senders};
+use crate::routes::Listening;
 
 /// A request with what its descriptors stand for.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub enum Received {
     List { run: u64 },
     /// As [`Request::Watch`].
     Watch { run: u64 },
+    /// A socket listens, and has a queue.
+    Listen(Option<Listening>),
+    /// The addresses of a connection to a listener whose queue is asked for.
+    Find(Option<Endpoints>),
 }
 
 /// The addresses of an offered socket and what identifies it, or why it is refused.
@@ -65,7 +70,8 @@ impl Received {
     ) -> Option<Self> {
         let count = match request {
             Request::Hello { .. } => 1 + WAKING,
-            Request::Adopt | Request::Offer { .. } => 1,
+            Request::Adopt | Request::Offer { .. } | Request::Find => 1,
+            Request::Listen => 2,
             Request::Withdraw { .. } | Request::List { .. } | Request::Watch { .. } => 0,
         };
         if descriptors.len() != count {
@@ -100,6 +106,11 @@ impl Received {
             Request::Withdraw { connection } => Some(Self::Withdraw { connection }),
             Request::List { run } => is_own.then_some(Self::List { run }),
             Request::Watch { run } => is_own.then_some(Self::Watch { run }),
+            Request::Listen => {
+                let queue = descriptors.pop()?;
+                Some(Self::Listen(Listening::of(descriptors.first()?, queue)))
+            }
+            Request::Find => Some(Self::Find(Endpoints::of(descriptors.first()?).ok())),
         }
     }
 }
@@ -168,6 +179,8 @@ mod tests {
             (Request::Withdraw { connection: 3 }, 0),
             (Request::List { run: 0 }, 0),
             (Request::Watch { run: 1 }, 0),
+            (Request::Listen, 2),
+            (Request::Find, 1),
         ] {
             for given in 0..=1 + WAKING {
                 assert_eq!(read(request, given).is_some(), given == count, "{request:?}, {given}");

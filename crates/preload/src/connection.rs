@@ -6,6 +6,7 @@ use std::time::Duration;
 use levada_ring::records::{Mode, Reason, Record};
 use levada_ring::{Consumer, ConsumerState, Half, Leaked, Producer, ProducerState, Side};
 
+use crate::direct::Pair;
 use crate::lock::{Guard, Lock};
 use crate::segments::{self, User};
 use crate::spin::Waits;
@@ -23,6 +24,10 @@ pub enum Phase {
     Paired = 2,
     /// The connection stays on TCP.
     Settled = 3,
+    /// The kernel does not know the connection: see [`direct`](crate::direct).
+    Direct = 4,
+    /// A listener with a queue.
+    Listening = 5,
 }
 
 /// What carries the bytes of one direction.
@@ -75,6 +80,14 @@ pub struct Direction {
     pub lock: Lock,
 }
 
+impl Direction {
+    /// Changes what carries the bytes. The caller holds the lock, or has shown the connection to no
+    /// other thread.
+    pub fn set_path(&self, path: Path) {
+        self.path.store(path as u32, Ordering::Release);
+    }
+}
+
 /// The state of a connection. All processes and threads that have the connection since a fork share
 /// it, and another process may write anything into it: no value in it is an address, and positions
 /// are checked before they are used.
@@ -123,6 +136,20 @@ pub struct Connection {
     pub has_grown: AtomicU32,
     /// Bytes that the outbound ring had carried when it was last looked at for being quiet.
     pub sent_before: AtomicU64,
+    /// The error that the next call finds (SO_ERROR), of a connection that the kernel does not know.
+    pub error: AtomicU32,
+    /// 1 once such a connection was reset.
+    pub is_gone: AtomicU32,
+    /// 1 after a non-blocking connect(2) that has not been asked for its result.
+    pub is_connecting: AtomicU32,
+    /// 1 if the descriptor shares its socket with other connections.
+    pub shares_socket: AtomicU32,
+    /// TCP_NODELAY of such a descriptor: 0 while the program has not set it, else 1 more than it.
+    pub nodelay: AtomicU32,
+    /// 1 once an option is set that only the kernel knows.
+    pub is_special: AtomicU32,
+    /// Of listen(2).
+    pub backlog: AtomicU32,
     /// The state of this end of the inbound ring.
     consumer: ConsumerCells,
     /// The state of this end of the outbound ring.
@@ -228,6 +255,13 @@ impl Connection {
             &self.tcp_ended,
             &self.was_full,
             &self.looked,
+            &self.error,
+            &self.is_gone,
+            &self.is_connecting,
+            &self.shares_socket,
+            &self.nodelay,
+            &self.is_special,
+            &self.backlog,
             &self.inbound.in_kernel,
             &self.outbound.in_kernel,
             &self.inbound.sleeper,
@@ -286,6 +320,8 @@ impl Connection {
             0 => Phase::Fresh,
             1 => Phase::Offered,
             2 => Phase::Paired,
+            4 => Phase::Direct,
+            5 => Phase::Listening,
             _ => Phase::Settled,
         }
     }
@@ -389,6 +425,21 @@ impl Connection {
         self.phase.store(Phase::Paired as u32, Ordering::Release);
     }
 
+    /// Begins a connection that the kernel does not know, in a segment of a pool.
+    pub fn begin_direct(&self, pair: &'static Pair, place: (u8, u64)) {
+        let (number, generation) = place;
+        self.consumer.store(ConsumerState::of_generation(generation));
+        self.producer.store(ProducerState::of_generation(generation));
+        let own = segments::own(arena::number(self));
+        own.set_pair(pair, place);
+        own.attach(pair.segment(number), pair.side, pair.peer);
+        self.inbound.set_path(Path::Ring);
+        self.outbound.set_path(Path::Ring);
+        self.record().reason.store(Reason::None as u32, Ordering::Relaxed);
+        self.set_mode(Mode::Ring);
+        self.phase.store(Phase::Direct as u32, Ordering::Release);
+    }
+
     /// Locks the inbound direction. `None` without a segment, or in a signal handler that has
     /// interrupted the holder of the lock.
     pub fn lock_inbound(&self) -> Option<Inbound<'_>> {
@@ -458,9 +509,15 @@ impl Connection {
         for direction in [&self.inbound, &self.outbound] {
             direction.path.store(Path::Back as u32, Ordering::Release);
         }
-        if self.phase.swap(Phase::Settled as u32, Ordering::AcqRel) == Phase::Paired as u32 {
-            memory::give_segment_back(self);
+        match self.phase() {
+            Phase::Paired => memory::give_segment_back(self),
+            Phase::Direct => {
+                memory::give_growth_back(self);
+                segments::own(arena::number(self)).set_last();
+            }
+            _ => {}
         }
+        self.phase.store(Phase::Settled as u32, Ordering::Release);
         if self.offer_at.load(Ordering::Relaxed) != 0 {
             history::note(self);
         }
@@ -492,10 +549,9 @@ impl Connection {
     fn count(&self) {
         let Some(totals) = shown::totals() else { return };
         let own = &self.record().counters;
-        let is_unused =
-            [&own.tcp_in, &own.tcp_out].iter().all(|bytes| bytes.load(Ordering::Relaxed) == 0);
+        let is_unused = own.all().all(|counter| counter.load(Ordering::Relaxed) == 0);
         if is_unused {
-            // It listened, or never connected: every connection begins on TCP.
+            // It listened, or never connected, or carried nothing.
             return;
         }
         for (from, to) in own.all().zip(totals.counters.all()) {

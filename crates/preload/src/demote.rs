@@ -7,7 +7,7 @@ use levada_ring::records::{Mode, Reason};
 
 use crate::connection::{Outbound, Path, Phase};
 use crate::table::Entry;
-use crate::{epoll, errno, tcp, waking};
+use crate::{direct, epoll, errno, tcp, waking};
 
 /// Bytes that are sent again at a time.
 const CHUNK: usize = 16 << 10;
@@ -26,6 +26,7 @@ pub fn all(entries: &[Entry], reason: Reason) {
             entry.connection.is_handed_over.store(1, Ordering::Relaxed);
         });
     }
+    entries.iter().for_each(|entry| without_tcp(*entry, reason));
     let used: Vec<bool> = entries.iter().map(|entry| leave_inbound(*entry, reason)).collect();
     for (entry, used) in entries.iter().zip(used) {
         if entry.connection.phase() != Phase::Paired {
@@ -38,6 +39,16 @@ pub fn all(entries: &[Entry], reason: Reason) {
         // Also if the rings have ended before: the kernel may not know yet.
         epoll::restore(*entry);
         entry.connection.set_mode(Mode::Kernel);
+    }
+}
+
+/// A connection that the kernel does not know cannot go back to TCP: calls that bypass this library
+/// fail with ENOTCONN. A listener takes no connections by its queue any more.
+fn without_tcp(entry: Entry, reason: Reason) {
+    match entry.connection.phase() {
+        Phase::Direct => entry.connection.note(reason),
+        Phase::Listening => direct::close(entry),
+        _ => {}
     }
 }
 

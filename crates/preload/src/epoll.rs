@@ -23,7 +23,7 @@ pub use registry::{
 };
 
 use crate::spin::{self, Look};
-use crate::{errno, memory, seccomp};
+use crate::{direct, errno, memory, seccomp};
 
 /// Rounds that take only events of rings, before the kernel is asked again.
 const ROUNDS: u32 = 8;
@@ -81,6 +81,7 @@ fn wait_for_events(
         if ready == 0 && rings.is_some() {
             ROUNDS_WITHOUT_KERNEL.store(0, Ordering::Relaxed);
             memory::sweep();
+            direct::sweep();
             let shown = in_kernel(epoll, events, Some(Duration::ZERO), mask);
             if shown < 0 {
                 return Some(shown);
@@ -136,7 +137,7 @@ fn sleep(
     (deadline, mask, look): (Option<Instant>, *const sigset_t, &Look<'_>),
 ) -> c_int {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-    let left = [left, memory::longest_sleep()].into_iter().flatten().min();
+    let left = [left, memory::longest_sleep(), direct::longest_sleep()].into_iter().flatten().min();
     let armed = shared.with(registry::Epoll::arm);
     if armed == Some(false) {
         return 0;

@@ -13,6 +13,7 @@
 mod arena;
 mod connection;
 mod demote;
+mod direct;
 mod epoll;
 mod errno;
 mod history;

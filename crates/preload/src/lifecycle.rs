@@ -8,8 +8,8 @@ use libc::c_int;
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
 use crate::{
-    arena, demote, epoll, errno, monitor, poll, prepare, private, process, seccomp, segments,
-    settings, tcp, waking,
+    arena, demote, direct, epoll, errno, monitor, poll, prepare, private, process, seccomp,
+    segments, settings, tcp, waking,
 };
 
 /// Called by the loader before the program starts.
@@ -38,6 +38,8 @@ pub extern "C" fn end() {
         let is_last = holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1);
         if is_last && entry.connection.becomes_free() {
             say_goodbye(entry);
+        } else if direct::is_direct(entry) {
+            direct::leave(entry);
         }
         end_offer(entry, is_last);
     }
@@ -51,6 +53,7 @@ static END: extern "C" fn() = end;
 
 unsafe extern "C" fn before_fork() {
     prepare::before_fork();
+    direct::before_fork();
     monitor::before_fork();
     epoll::before_fork();
     table::before_fork();
@@ -61,6 +64,7 @@ unsafe extern "C" fn after_fork() {
     arena::after_fork();
     epoll::after_fork();
     monitor::after_fork();
+    direct::after_fork();
     prepare::after_fork();
 }
 
@@ -76,6 +80,7 @@ unsafe extern "C" fn in_child() {
     epoll::in_child();
     poll::in_child();
     monitor::in_child();
+    direct::in_child();
 }
 
 /// accept(2) or socket(2) has returned a new socket. If the table knows its number, the descriptor
@@ -114,7 +119,13 @@ fn is_tcp(fd: c_int) -> bool {
         let mut length = size_of::<c_int>() as libc::socklen_t;
         // SAFETY: the buffer has the stated length.
         let code = unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut length)
+            crate::real::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                name,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
         };
         (code == 0).then_some(value)
     };
@@ -148,6 +159,9 @@ pub fn closing(fd: c_int) {
         end_offer(entry, true);
         entry.connection.end();
     } else {
+        if direct::is_direct(entry) {
+            direct::leave(entry);
+        }
         end_offer(entry, false);
     }
     entry.connection.close();
@@ -165,8 +179,11 @@ fn end_offer(entry: Entry, is_last: bool) {
 
 /// What the peer has to know before the kernel closes the connection.
 fn say_goodbye(entry: Entry) {
-    if entry.connection.phase() != Phase::Paired {
-        return;
+    match entry.connection.phase() {
+        Phase::Direct => return direct::goodbye(entry),
+        Phase::Listening => return direct::close(entry),
+        Phase::Paired => {}
+        _ => return,
     }
     demote::honour_leave(entry);
     let connection = entry.connection;
@@ -229,9 +246,26 @@ pub fn before_exec() -> Vec<&'static epoll::Instance> {
         flags >= 0 && (flags & libc::FD_CLOEXEC == 0 || ends && alone)
     });
     demote::all(&handed.collect::<Vec<_>>(), Reason::Handed);
+    if ends {
+        end_direct();
+    }
     let closed = if ends { epoll::before_exec() } else { Vec::new() };
     errno::set(saved);
     closed
+}
+
+/// Ends the connections that the kernel does not know, which the next program cannot have. They
+/// have ended, too, if it does not start.
+fn end_direct() {
+    for entry in table::entries().filter(|entry| direct::is_direct(*entry)) {
+        if !table::forget(entry) {
+            continue;
+        }
+        match entry.connection.holders.fetch_sub(1, Ordering::AcqRel) {
+            1 => direct::goodbye(entry),
+            _ => direct::leave(entry),
+        }
+    }
 }
 
 /// The program has not become another one. Returns `code`.

@@ -54,6 +54,21 @@ pub fn take_segment() -> bool {
     take(HALF, |totals| &totals.rings)
 }
 
+/// Takes the memory of a segment in a pool, both halves. `false` if the user has no more.
+pub fn take_pooled() -> bool {
+    let is_taken = take_segment();
+    let both = is_taken && take_segment();
+    if is_taken && !both {
+        give_back(HALF, |totals| &totals.rings);
+    }
+    both
+}
+
+/// A pool with so many segments was unmapped.
+pub fn give_pooled_back(count: u32) {
+    (0..2 * count).for_each(|_| give_back(HALF, |totals| &totals.rings));
+}
+
 /// The segment of a connection was unmapped.
 pub fn give_segment_back(connection: &Connection) {
     give_growth_back(connection);
@@ -76,7 +91,8 @@ pub fn grow(connection: &Connection, outbound: &mut Outbound<'_>) -> bool {
     grown
 }
 
-fn give_growth_back(connection: &Connection) {
+/// A ring is used no more: what it has grown by is given back.
+pub fn give_growth_back(connection: &Connection) {
     if connection.has_grown.swap(0, Ordering::Relaxed) == 1 {
         give_back(LARGE, |totals| &totals.grown);
     }

@@ -4,10 +4,12 @@ mod place;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use levada_ring::Segment;
 use levada_ring::records::{OfferName, Reason, Record};
 use levada_ring::wire::{LENGTH, Refusal, Request, Response, VERSION, WAKING};
+use levada_ring::{Segment, Side};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -18,7 +20,7 @@ use smallvec::SmallVec;
 use crate::connection::{Connection, Phase};
 use crate::lock::Lock;
 use crate::table::Entry;
-use crate::{arena, history, memory, private, segments, settings, shown, waking};
+use crate::{arena, direct, history, memory, private, segments, settings, shown, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -261,9 +263,9 @@ pub fn note_addresses(entry: Entry) {
     }
 }
 
-/// Descriptors that go or come with one message at most: the records, or a segment, and what wakes
+/// Descriptors that go or come with one message at most: a queue, a pool, a pidfd, and what wakes
 /// the process.
-const ATTACHED: usize = 1 + WAKING;
+const ATTACHED: usize = 3 + WAKING;
 
 fn send(
     socket: BorrowedFd<'_>,
@@ -287,10 +289,11 @@ pub fn collect() {
     if state() != State::Greeted {
         return;
     }
-    while receive().is_ok() {}
+    while receive().is_ok_and(|(response, attached)| handle(response, attached)) {}
 }
 
-fn receive() -> Result<(), Errno> {
+/// A response of the monitor with its descriptors, if one has come.
+fn receive() -> Result<(Option<Response>, Vec<OwnedFd>), Errno> {
     let mut bytes = [0; LENGTH];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(ATTACHED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -308,13 +311,18 @@ fn receive() -> Result<(), Errno> {
         forget_socket();
         return Err(Errno::PIPE);
     }
-    if let Ok(response) = Response::decode(&bytes[..received.bytes.min(LENGTH)]) {
-        handle(response, attached);
-    }
-    Ok(())
+    Ok((Response::decode(&bytes[..received.bytes.min(LENGTH)]).ok(), attached))
 }
 
-fn handle(response: Response, attached: Vec<OwnedFd>) {
+/// Handles a response. Always returns true.
+fn handle(response: Option<Response>, attached: Vec<OwnedFd>) -> bool {
+    if let Some(response) = response {
+        handle_known(response, attached);
+    }
+    true
+}
+
+fn handle_known(response: Response, attached: Vec<OwnedFd>) {
     match response {
         Response::Paired { connection, side, peer, bells } => {
             let mut attached = attached.into_iter();
@@ -345,8 +353,96 @@ fn handle(response: Response, attached: Vec<OwnedFd>) {
                 history::learn(history);
             }
         }
-        Response::Process { .. } | Response::Listed => {}
+        Response::Pool { peer, port, bells } => {
+            learn_pair((peer, Side::Acceptor, port), (true, bells), attached.into_iter());
+        }
+        // It has come too late: its pool is for the next one.
+        Response::Route { peer, port, pool, bells, .. } => {
+            let attached = attached.into_iter().skip(1);
+            learn_pair((peer, Side::Connector, port), (pool, bells), attached);
+        }
+        Response::Process { .. }
+        | Response::Listed
+        | Response::NoRoute
+        | Response::Listening { .. } => {}
     }
+}
+
+/// Notes the pool with another process, and what wakes that.
+fn learn_pair(
+    (peer, side, port): (u32, Side, u16),
+    (pool, bells): (bool, bool),
+    mut attached: impl Iterator<Item = OwnedFd>,
+) {
+    let parts = if pool { attached.next().zip(attached.next()) } else { None };
+    // A peer that could not be woken would wait for ever.
+    let can_wake = if bells { waking::learn(peer, attached) } else { waking::is_known(peer) };
+    if let Some((pool, pidfd)) = parts.filter(|_| can_wake) {
+        direct::learn(peer, side, port, [pool, pidfd]);
+    }
+}
+
+/// How long a call waits for the monitor. It goes on without an answer.
+const ANSWER: Duration = Duration::from_millis(100);
+
+/// Sends a request, and waits for the response of which `read` returns something.
+fn ask<T>(
+    request: Request,
+    attached: &[BorrowedFd<'_>],
+    read: impl Fn(Response) -> Option<T>,
+) -> Option<(T, Vec<OwnedFd>)> {
+    // Another thread asks, or this is a signal handler that has interrupted it.
+    let _guard = LOCK.try_lock()?;
+    if !ensure() || with_socket(|socket| send(socket, request, attached)).is_err() {
+        return None;
+    }
+    let end = Instant::now() + ANSWER;
+    loop {
+        match receive() {
+            Ok((response, attached)) => match response.and_then(&read) {
+                Some(answer) => return Some((answer, attached)),
+                None => drop(handle(response, attached)),
+            },
+            Err(Errno::AGAIN) => {
+                let left = end.checked_duration_since(Instant::now())?;
+                let time = Timespec::try_from(left).ok()?;
+                with_socket(|socket| {
+                    let mut entry = [PollFd::from_borrowed_fd(socket, PollFlags::IN)];
+                    poll(&mut entry, Some(&time))
+                })
+                .ok();
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Tells the monitor of a listener with a queue. `false` if no client gets it.
+pub fn listen(entry: Entry, queue: &OwnedFd) -> bool {
+    // SAFETY: the program is in a call on this descriptor; the monitor refuses another file.
+    let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+    let read = |response| match response {
+        Response::Listening { is_known } => Some(is_known),
+        _ => None,
+    };
+    ask(Request::Listen, &[socket, queue.as_fd()], read).is_some_and(|(is_known, _)| is_known)
+}
+
+/// Asks for the listener that a connection of the kernel leads to: the number of its process, that
+/// of this one, and its queue.
+pub fn find(entry: Entry) -> Option<(u32, u32, OwnedFd)> {
+    // SAFETY: as in `listen`.
+    let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+    let read = |response| match response {
+        Response::Route { .. } | Response::NoRoute => Some(response),
+        _ => None,
+    };
+    let (response, attached) = ask(Request::Find, &[socket], read)?;
+    let Response::Route { peer, own, port, pool, bells } = response else { return None };
+    let mut attached = attached.into_iter();
+    let queue = attached.next()?;
+    learn_pair((peer, Side::Connector, port), (pool, bells), attached);
+    Some((peer, own, queue))
 }
 
 /// The connection that still waits for this response.

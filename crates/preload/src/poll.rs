@@ -14,7 +14,8 @@ use rustix::event::epoll::{self as kernel, CreateFlags, EventData, EventFlags};
 use crate::spin::Look;
 use crate::table::{self, Entry};
 use crate::{
-    epoll, errno, memory, private, readiness, seccomp, segments, spin, tcp, tcp_only, waking,
+    direct, epoll, errno, memory, private, readiness, seccomp, segments, spin, tcp, tcp_only,
+    waking,
 };
 
 /// How long a wait is in a process with several threads while a connection may move to a ring.
@@ -109,13 +110,14 @@ fn sleep(
             true => Some(SLICE),
             false => memory::longest_sleep(),
         };
-        let slice = [left, slice].into_iter().flatten().min();
+        let slice = [left, slice, direct::longest_sleep()].into_iter().flatten().min();
         in_kernel(set, slice, mask)
     } else {
         0
     };
     let saved = errno::last();
     memory::sweep();
+    direct::sweep();
     let disarm = |(at, entry): &(usize, Entry)| {
         let events = entries[*at].events;
         segments::own(entry.number).end_wait(readiness::directions(events));
@@ -137,6 +139,11 @@ fn sleep(
 fn ask_kernel(set: &mut [pollfd], entries: &[pollfd], rings: &[(usize, Entry)]) {
     for (at, entry) in rings {
         set[*at].events = readiness::for_kernel(entry.connection, entries[*at].events);
+        if direct::is_direct(*entry) {
+            // The socket is not connected, which the kernel would report.
+            set[*at].fd = -1;
+            set[*at].revents = 0;
+        }
     }
 }
 
@@ -158,7 +165,7 @@ pub fn timespec_of(time: Duration) -> timespec {
 /// What the program wants of a connection and the rings have. An end of the peer's stream counts as
 /// readable.
 fn wanted(entry: pollfd, connection: Entry) -> i16 {
-    readiness::by_ring(connection) & entry.events
+    readiness::by_ring(connection) & (entry.events | libc::POLLHUP | libc::POLLERR)
 }
 
 /// Fills in what is ready, and counts it.

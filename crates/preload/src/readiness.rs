@@ -9,7 +9,7 @@ use crate::connection::{Connection, Path, PeerEnd, Phase};
 use crate::segments::User;
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, epoll, seccomp, segments, stream, waking};
+use crate::{demote, direct, epoll, seccomp, segments, stream, waking};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -18,8 +18,10 @@ const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
 /// Whether rings have a say in what is ready. Takes what is due first: the peer has begun to use
 /// the ring, or has left it.
 pub fn is_by_ring(entry: Entry) -> bool {
-    if entry.connection.phase() != Phase::Paired || !entry.connection.uses_ring() {
-        return false;
+    match entry.connection.phase() {
+        Phase::Direct | Phase::Listening => return true,
+        Phase::Paired if entry.connection.uses_ring() => {}
+        _ => return false,
     }
     if entry.connection.inbound_path() == Path::Ready {
         settle(entry);
@@ -53,6 +55,11 @@ pub fn shares_processor(entry: Entry) -> bool {
 /// Of `events`, those for which the kernel still is asked.
 pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
     let mut left = events;
+    match connection.phase() {
+        Phase::Direct => return 0,
+        Phase::Listening => return events,
+        _ => {}
+    }
     if connection.inbound_path() == Path::Ring {
         left &= !INBOUND;
     }
@@ -66,6 +73,9 @@ pub fn for_kernel(connection: &Connection, events: c_short) -> c_short {
 /// The kernel has shown the end of the peer's stream, or an error: the next reads look at TCP, and
 /// what is written goes there.
 pub fn note_kernel(entry: Entry, shown: c_short) {
+    if matches!(entry.connection.phase(), Phase::Direct | Phase::Listening) {
+        return;
+    }
     if shown & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0 {
         entry.connection.tcp_ended.store(1, Ordering::Relaxed);
         epoll::look_again(entry.number);
@@ -76,6 +86,11 @@ pub fn note_kernel(entry: Entry, shown: c_short) {
 /// What is ready by the rings, whatever the program wants.
 pub fn by_ring(entry: Entry) -> c_short {
     let connection = entry.connection;
+    match connection.phase() {
+        Phase::Direct => return direct::ready(entry),
+        Phase::Listening => return if direct::has_entry(entry) { INBOUND } else { 0 },
+        _ => {}
+    }
     let mut ready = 0;
     let path = connection.inbound_path();
     if path == Path::Ready
@@ -118,6 +133,9 @@ pub fn by_ring(entry: Entry) -> c_short {
 pub fn arm(entry: Entry, events: c_short, bell: u8) {
     let connection = entry.connection;
     let waiter = Waiter::Bell { bell, mark: entry.number as u16 };
+    if events & INBOUND != 0 && connection.phase() == Phase::Listening {
+        direct::announce(entry, bell);
+    }
     if events & INBOUND != 0
         && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
         && let Some(mut inbound) = connection.lock_inbound()
@@ -171,6 +189,9 @@ pub fn directions(events: c_short) -> [bool; 2] {
 
 /// What changes when something comes: the bytes so far, and whether the stream has ended.
 pub fn position(entry: Entry) -> u64 {
+    if entry.connection.phase() == Phase::Listening {
+        return direct::position(entry);
+    }
     let ended = u64::from(entry.connection.tcp_ended.load(Ordering::Relaxed));
     entry.connection.lock_inbound_quickly().map_or(0, |mut inbound| {
         let _ = inbound.consumer().readable();

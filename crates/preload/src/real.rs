@@ -74,6 +74,10 @@ real! {
     sendfile(to: c_int, from: c_int, offset: *mut off_t, length: size_t) -> ssize_t;
     splice(from: c_int, from_offset: *mut off64_t, to: c_int, to_offset: *mut off64_t, length: size_t, flags: c_uint) -> ssize_t;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    listen(fd: c_int, backlog: c_int) -> c_int;
+    getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
+    getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use levada_ring::Start;
 use levada_ring::records::{Mode, Reason};
 
-use crate::connection::{Connection, Path};
+use crate::connection::{Connection, Path, Phase};
 use crate::table::{self, Entry};
-use crate::{demote, epoll, settings, tcp_only, waking};
+use crate::{demote, direct, epoll, settings, tcp_only, waking};
 
 static IS_SEALED: AtomicU32 = AtomicU32::new(0);
 
@@ -62,6 +62,12 @@ pub fn before_filter() {
 /// Moves a connection back to TCP. Bytes in its inbound ring stay there.
 fn leave(entry: Entry) {
     let connection = entry.connection;
+    match connection.phase() {
+        // It needs calls that a filter may forbid.
+        Phase::Direct => return direct::goodbye(entry),
+        Phase::Listening => return direct::close(entry),
+        _ => {}
+    }
     connection.settle(Reason::Unsupported);
     if leave_inbound(connection) {
         demote::outbound(entry);
@@ -102,6 +108,7 @@ fn leave_inbound(connection: &Connection) -> bool {
 /// Returns true if bytes of a ring that was left are still to be read.
 pub fn has_unread(entry: Entry) -> bool {
     entry.connection.inbound_path() == Path::Ring
+        && !direct::is_direct(entry)
         && entry
             .connection
             .lock_inbound()

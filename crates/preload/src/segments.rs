@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use levada_ring::records::RECORDS;
 use levada_ring::{Leaked, Side};
 
+use crate::direct::Pair;
 use crate::{arena, process, seccomp};
 
 /// The private part of a connection. A cache line of its own: threads that spin change `users`.
@@ -31,6 +32,13 @@ pub struct Own {
     closed_segment: AtomicPtr<u8>,
     /// The name of the present offer; 0 if the monitor has answered.
     offer: AtomicU64,
+    /// The pool that the segment is in; null if it is in none. It is never freed.
+    pair: AtomicPtr<Pair>,
+    /// The number of the segment in the pool, and its generation.
+    place: AtomicU32,
+    generation: AtomicU64,
+    /// 1 if no other process has this end of the connection.
+    is_last: AtomicU32,
     /// Threads that wait for each direction in poll(2) or select(2).
     waits: [AtomicU32; 2],
 }
@@ -61,6 +69,10 @@ impl Own {
             is_closed: AtomicU32::new(0),
             closed_segment: AtomicPtr::new(null_mut()),
             offer: AtomicU64::new(0),
+            pair: AtomicPtr::new(null_mut()),
+            place: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
+            is_last: AtomicU32::new(0),
             waits: [const { AtomicU32::new(0) }; 2],
         }
     }
@@ -72,6 +84,28 @@ impl Own {
             word.store(0, Ordering::Relaxed);
         }
         self.offer.store(0, Ordering::Relaxed);
+        self.is_last.store(0, Ordering::Relaxed);
+        self.pair.store(null_mut(), Ordering::Relaxed);
+    }
+
+    /// Notes that the segment is in a pool: its number there, and its generation.
+    pub fn set_pair(&self, pair: &'static Pair, (number, generation): (u8, u64)) {
+        self.place.store(number.into(), Ordering::Relaxed);
+        self.generation.store(generation, Ordering::Relaxed);
+        self.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
+    }
+
+    /// The pool that the segment is in, the number of the segment, and its generation.
+    pub fn pair(&self) -> Option<(&'static Pair, u8, u64)> {
+        // SAFETY: the pointer is null, or that of a pair, which is never freed.
+        let pair = unsafe { self.pair.load(Ordering::Acquire).as_ref() }?;
+        let number = self.place.load(Ordering::Relaxed) as u8;
+        Some((pair, number, self.generation.load(Ordering::Relaxed)))
+    }
+
+    /// No other process has this end of the connection.
+    pub fn set_last(&self) {
+        self.is_last.store(1, Ordering::Relaxed);
     }
 
     /// Notes a segment, which is used from now on.
@@ -209,7 +243,13 @@ fn free_if_closed(number: u32) {
     if own.is_closed.swap(0, Ordering::SeqCst) == 0 {
         return;
     }
-    unmap_later(own.closed_segment.swap(null_mut(), Ordering::SeqCst));
+    let segment = own.closed_segment.swap(null_mut(), Ordering::SeqCst);
+    match own.pair() {
+        Some((pair, place, generation)) => {
+            pair.end(place, generation, own.is_last.load(Ordering::Relaxed) != 0);
+        }
+        None => unmap_later(segment),
+    }
     arena::release(number);
 }
 

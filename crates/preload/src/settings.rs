@@ -9,6 +9,7 @@ struct Settings {
     sleeps_at_once: bool,
     trusts_seccomp: bool,
     offer_at: Option<u32>,
+    is_direct: bool,
 }
 
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -20,6 +21,7 @@ pub fn read() {
         run: std::env::var("LEVADA_FAST_RUN").ok().and_then(|run| run.parse().ok()).unwrap_or(0),
         sleeps_at_once: std::env::var_os("LEVADA_FAST_SPIN").is_some_and(|value| value == "0"),
         offer_at: std::env::var("LEVADA_FAST_OFFER_AT").ok().and_then(|number| number.parse().ok()),
+        is_direct: std::env::var_os("LEVADA_FAST_DIRECT").is_some_and(|value| value == "1"),
         trusts_seccomp: std::env::var_os("LEVADA_FAST_SECCOMP")
             .is_some_and(|value| value == "trust"),
     });
@@ -51,6 +53,11 @@ pub fn socket() -> Option<&'static str> {
 /// (LEVADA_FAST_OFFER_AT).
 pub fn offer_at() -> Option<u32> {
     SETTINGS.get().and_then(|settings| settings.offer_at)
+}
+
+/// Whether connections may be made without the kernel (LEVADA_FAST_DIRECT=1).
+pub fn is_direct() -> bool {
+    socket().is_some() && SETTINGS.get().is_some_and(|settings| settings.is_direct)
 }
 
 /// The number of the run.

@@ -9,9 +9,11 @@ mod start;
 mod waiting;
 
 pub use kernel::receive_in_kernel;
-pub use receiving::receive;
-pub use sending::{send, send_file};
-pub use start::{is_ring_next, settle_inbound, unread_in_ring};
+pub use quick::{receive as receive_quickly, send as send_quickly};
+pub use receiving::{receive, wait_for_bytes};
+pub use sending::{send, send_file, wait_for_room};
+pub use start::{is_ring_next, settle_inbound, take, unread_in_ring};
+pub use waiting::{Wait, deadline_of};
 
 /// What a call on a ring has come to.
 enum Outcome {

@@ -53,7 +53,9 @@ pub fn take_error(fd: c_int) -> Option<c_int> {
     let mut length = size_of::<c_int>() as libc::socklen_t;
     let place = (&raw mut error).cast();
     // SAFETY: the addresses of a number and of its length.
-    unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, place, &raw mut length) };
+    unsafe {
+        crate::real::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, place, &raw mut length)
+    };
     (error != 0).then_some(error)
 }
 
@@ -89,7 +91,7 @@ fn information(fd: c_int) -> Option<libc::tcp_info> {
     let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
     // SAFETY: the buffer has the stated length, and any bytes are a valid structure of numbers.
     unsafe {
-        let code = libc::getsockopt(
+        let code = crate::real::getsockopt(
             fd,
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
@@ -120,6 +122,29 @@ pub fn is_nonblocking(fd: c_int) -> bool {
     unsafe { crate::real::fcntl64(fd, libc::F_GETFL, 0) & libc::O_NONBLOCK != 0 }
 }
 
+/// An option of a socket that is a number.
+pub fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut length = size_of::<c_int>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: the buffer has the stated length.
+    let code = unsafe { crate::real::getsockopt(fd, level, name, place, &raw mut length) };
+    (code == 0).then_some(value)
+}
+
+/// The network namespace of a socket, by a number that is not used again.
+pub fn namespace(fd: c_int) -> Option<u64> {
+    const SO_NETNS_COOKIE: c_int = 71;
+    let mut value = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    let place = (&raw mut value).cast();
+    // SAFETY: the buffer has the stated length.
+    let code = unsafe {
+        crate::real::getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, place, &raw mut length)
+    };
+    (code == 0).then_some(value)
+}
+
 /// Options of sockets that a ring has no answer to.
 pub const UNSUPPORTED: [c_int; 5] = [
     libc::SO_RCVLOWAT,
@@ -136,10 +161,44 @@ pub fn has_unsupported_options(fd: c_int) -> bool {
         let mut length = size_of::<c_int>() as libc::socklen_t;
         // SAFETY: the buffer has the stated length.
         let code = unsafe {
-            libc::getsockopt(fd, libc::SOL_SOCKET, *name, (&raw mut value).cast(), &raw mut length)
+            crate::real::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                *name,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
         };
         code == 0 && value > c_int::from(*name == libc::SO_RCVLOWAT)
     })
+}
+
+/// Returns true for an option that changes nothing for a connection which the kernel does not know,
+/// or that this library reads from the socket.
+pub fn is_usual(level: c_int, name: c_int) -> bool {
+    const OF_SOCKETS: [c_int; 6] = [
+        libc::SO_KEEPALIVE,
+        libc::SO_REUSEADDR,
+        libc::SO_LINGER,
+        libc::SO_SNDBUF,
+        libc::SO_RCVBUF,
+        libc::SO_OOBINLINE,
+    ];
+    const OF_TCP: [c_int; 8] = [
+        libc::TCP_NODELAY,
+        libc::TCP_CORK,
+        libc::TCP_QUICKACK,
+        libc::TCP_KEEPIDLE,
+        libc::TCP_KEEPINTVL,
+        libc::TCP_KEEPCNT,
+        libc::TCP_USER_TIMEOUT,
+        libc::TCP_SYNCNT,
+    ];
+    match level {
+        libc::SOL_SOCKET => OF_SOCKETS.contains(&name) || TIMEOUTS.contains(&name),
+        libc::IPPROTO_TCP => OF_TCP.contains(&name),
+        _ => false,
+    }
 }
 
 /// Options that limit how long a call waits, by both numbers that each has.
@@ -154,7 +213,13 @@ pub fn timeout(fd: c_int, option: c_int) -> Option<Duration> {
     let mut length = size_of::<libc::timeval>() as libc::socklen_t;
     // SAFETY: the buffer has the stated length.
     let code = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, option, (&raw mut value).cast(), &raw mut length)
+        crate::real::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
     };
     let time =
         Duration::new(value.tv_sec.unsigned_abs(), value.tv_usec.unsigned_abs() as u32 * 1000);
@@ -216,13 +281,13 @@ pub fn end(fd: c_int) {
 }
 
 /// Returns true if close(2) resets the connection: SO_LINGER with a time of 0.
-fn lingers_not(fd: c_int) -> bool {
+pub fn lingers_not(fd: c_int) -> bool {
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let mut length = size_of::<libc::linger>() as libc::socklen_t;
     // SAFETY: the buffer has the stated length.
     let code = unsafe {
         let value = (&raw mut linger).cast();
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, &raw mut length)
+        crate::real::getsockopt(fd, libc::SOL_SOCKET, libc::SO_LINGER, value, &raw mut length)
     };
     code == 0 && linger.l_onoff != 0 && linger.l_linger == 0
 }

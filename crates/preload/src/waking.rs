@@ -156,6 +156,13 @@ fn ring_peer(connection: &Connection, waiter: Option<Waiter>) {
     }
 }
 
+/// Wakes the process with a number, as a call on a ring of it has returned.
+pub fn ring_number(peer: u32, waiter: Option<Waiter>) {
+    if let (Some(Waiter::Bell { bell, mark }), Some(peer)) = (waiter, Peer::find(peer)) {
+        peer.ring(bell, mark);
+    }
+}
+
 /// Wakes a thread of this process that a ring was to wake.
 pub fn ring_here(waiter: Option<Waiter>) {
     if let Some(Waiter::Bell { bell, mark }) = waiter {

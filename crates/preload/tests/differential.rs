@@ -8,6 +8,7 @@
 //! | `LEVADA_SCRIPT_COUNT=500` | runs this many seeds |
 //! | `LEVADA_SCRIPT_FIRST=1000` | begins with this seed |
 //! | `LEVADA_SCRIPT_PLAIN=1` | compares two runs without the library: what differs is a fault of the suite |
+//! | `LEVADA_SCRIPT_DIRECT=1` | the second run has connections that the kernel does not know; each listener has earlier ones in both runs |
 //! | `LEVADA_SCRIPT_TRACE=1` | prints each step as it is answered, with its time |
 //! | `LEVADA_SCRIPT_STRICT=1` | a difference counts although it does not repeat |
 //! | `LEVADA_SCRIPT_SHORTEN=1` | looks for fewer steps that differ, and prints them |
@@ -28,7 +29,7 @@ use generator::generate;
 use run::{LATE, Record, STEP_TIMEOUT, run};
 use script::{Script, Step};
 
-use crate::library::in_full;
+use crate::library::{in_full, is_direct};
 
 /// Scripts that run at the same time: most of a run is waiting.
 const AT_ONCE: usize = 6;
@@ -54,6 +55,8 @@ const REPEATS: usize = 3;
 
 /// A difference counts if it repeats.
 fn compare(script: &Script) -> Comparison {
+    let earlier = is_direct().then(|| script.with_earlier_connections());
+    let script = earlier.as_ref().unwrap_or(script);
     let first = compare_once(script);
     if variable("LEVADA_SCRIPT_STRICT").is_some() || first.difference.is_none() {
         return first;

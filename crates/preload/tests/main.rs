@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // A failed step fails the test.
 
 mod differential;
+mod direct;
 mod hostile;
 mod io_uring;
 mod library;

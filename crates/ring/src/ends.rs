@@ -52,6 +52,8 @@ pub struct Ends {
     generation: AtomicU64,
     /// 1 for a connection to an address of IPv6.
     is_ipv6: AtomicU32,
+    /// The number of the client's port among those that are bound for it.
+    port: AtomicU32,
     sides: [Words; 2],
 }
 
@@ -91,9 +93,16 @@ impl Ends {
         self.generation.store(generation, Ordering::Release);
     }
 
-    /// Notes the family of the address that the client has connected to.
-    pub fn set_ipv6(&self, is_ipv6: bool) {
+    /// Notes the client's port, by its number among those that are bound for it, and the family of
+    /// the address that it has connected to.
+    pub fn set_address(&self, port: u8, is_ipv6: bool) {
+        self.port.store(port.into(), Ordering::Relaxed);
         self.is_ipv6.store(is_ipv6.into(), Ordering::Relaxed);
+    }
+
+    /// The number of the client's port.
+    pub fn port(&self) -> u8 {
+        self.port.load(Ordering::Relaxed) as u8
     }
 
     /// Returns true if the client has connected to an address of IPv6.

@@ -9,7 +9,7 @@ use crate::Side;
 /// Bytes of every message.
 pub const LENGTH: usize = 24;
 /// The version of these messages, which [`Request::Hello`] states.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
 pub const BELLS: usize = 4;
 /// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its
@@ -56,6 +56,12 @@ pub enum Request {
         /// As in [`Request::Hello`].
         run: u64,
     },
+    /// The attached socket listens, and takes connections by the attached
+    /// [`Queue`](crate::Queue), too. [`Response::Listening`] answers.
+    Listen,
+    /// Asks for the queue of the listener that the attached socket is connected to.
+    /// [`Response::Route`] or [`Response::NoRoute`] answers.
+    Find,
 }
 
 /// From the monitor to a process.
@@ -96,6 +102,39 @@ pub enum Response {
     },
     /// The end of the answer to [`Request::List`].
     Listed,
+    /// The answer to [`Request::Listen`].
+    Listening {
+        /// True if clients get the queue.
+        is_known: bool,
+    },
+    /// The listener has a queue, which is attached; then, if `pool`, the file of the
+    /// [`Pool`](crate::Pool) of both processes and a pidfd of the listener's; and, if `bells`, what
+    /// wakes it ([`WAKING`]).
+    Route {
+        /// The number of the process that listens.
+        peer: u32,
+        /// The number of this process.
+        own: u32,
+        /// The first of the ports that are bound for connections of this process, one for each
+        /// segment.
+        port: u16,
+        /// True for the first route between the two processes.
+        pool: bool,
+        /// True if what wakes the peer is attached.
+        bells: bool,
+    },
+    /// There is no such queue, or it cannot be used.
+    NoRoute,
+    /// A client has got a route to this process. Attached as to [`Response::Route`], without a
+    /// queue.
+    Pool {
+        /// The number of the client.
+        peer: u32,
+        /// The first of the ports of its connections.
+        port: u16,
+        /// True if what wakes the peer is attached.
+        bells: bool,
+    },
     /// The answer to [`Request::Hello`], with the [`Account`](crate::Account) and the
     /// [`History`](crate::History) of the user attached.
     Welcome,
@@ -174,6 +213,8 @@ impl Request {
             Self::Withdraw { connection } => fields(4, connection),
             Self::List { run } => fields(5, run),
             Self::Watch { run } => fields(6, run),
+            Self::Listen => fields(7, 0),
+            Self::Find => fields(8, 0),
         }
         .encode()
     }
@@ -194,6 +235,8 @@ impl Request {
             4 => Self::Withdraw { connection: first },
             5 => Self::List { run: first },
             6 => Self::Watch { run: first },
+            7 => Self::Listen,
+            8 => Self::Find,
             _ => return Err(Unknown),
         };
         if request.encode() == bytes { Ok(request) } else { Err(Unknown) }
@@ -221,6 +264,20 @@ impl Response {
             }
             Self::Listed => Fields { kind: 21, ..Fields::default() },
             Self::Welcome => Fields { kind: 22, ..Fields::default() },
+            Self::Route { peer, own, port, pool, bells } => Fields {
+                kind: 23,
+                small: u8::from(pool) | u8::from(bells) << 1,
+                word: peer,
+                first: own.into(),
+                second: port.into(),
+            },
+            Self::Pool { peer, port, bells } => {
+                Fields { kind: 24, small: bells.into(), word: peer, first: 0, second: port.into() }
+            }
+            Self::NoRoute => Fields { kind: 25, ..Fields::default() },
+            Self::Listening { is_known } => {
+                Fields { kind: 26, small: is_known.into(), ..Fields::default() }
+            }
         }
         .encode()
     }
@@ -230,7 +287,7 @@ impl Response {
     /// # Errors
     /// As [`Request::decode`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Unknown> {
-        let Fields { kind, small, word, first, .. } = Fields::decode(bytes)?;
+        let Fields { kind, small, word, first, second } = Fields::decode(bytes)?;
         let response = match kind {
             17 => {
                 let side = if small & 1 == 0 { Side::Connector } else { Side::Acceptor };
@@ -250,6 +307,16 @@ impl Response {
             20 => Self::Process { pid: word, run: first, alive: small != 0 },
             21 => Self::Listed,
             22 => Self::Welcome,
+            23 => Self::Route {
+                peer: word,
+                own: first as u32,
+                port: second as u16,
+                pool: small & 1 != 0,
+                bells: small & 2 != 0,
+            },
+            24 => Self::Pool { peer: word, port: second as u16, bells: small & 1 != 0 },
+            25 => Self::NoRoute,
+            26 => Self::Listening { is_known: small != 0 },
             _ => return Err(Unknown),
         };
         if response.encode() == bytes { Ok(response) } else { Err(Unknown) }
@@ -269,6 +336,8 @@ mod tests {
             Request::Withdraw { connection: 3 },
             Request::List { run: 0 },
             Request::Watch { run: 9 },
+            Request::Listen,
+            Request::Find,
         ];
         for request in requests {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
@@ -279,7 +348,14 @@ mod tests {
             Response::Process { pid: 5, run: 6, alive: false },
             Response::Listed,
             Response::Welcome,
+            Response::NoRoute,
         ];
+        for flag in [false, true] {
+            let own = u32::MAX;
+            responses.push(Response::Listening { is_known: flag });
+            responses.push(Response::Pool { peer: 3, port: u16::MAX, bells: flag });
+            responses.push(Response::Route { peer: 3, own, port: 9, pool: flag, bells: !flag });
+        }
         for side in [Side::Connector, Side::Acceptor] {
             for bells in [false, true] {
                 responses.push(Response::Paired { connection: 1, side, peer: 2, bells });

@@ -11,7 +11,7 @@ use super::instances::{self, Instance};
 use super::members::Members;
 use crate::connection::{Path, Phase};
 use crate::table::{self, Entry};
-use crate::{demote, private, readiness, waking};
+use crate::{demote, direct, private, readiness, waking};
 
 /// Events that a ring has no answer to.
 const UNSUPPORTED: u32 = libc::EPOLLEXCLUSIVE as u32;
@@ -52,6 +52,8 @@ pub struct Member {
     pub rounds: u32,
     /// What the kernel is asked for instead of what the program has registered.
     pub asked: Option<u32>,
+    /// The kernel has the registration: not of a connection that it does not know.
+    pub is_in_kernel: bool,
 }
 
 /// An epoll with connections.
@@ -208,6 +210,7 @@ impl Member {
             is_watched: false,
             rounds: 0,
             asked: None,
+            is_in_kernel: false,
         }
     }
 
@@ -228,9 +231,14 @@ impl Member {
     /// Registers in the kernel what it is to be asked for now.
     pub fn refresh(&mut self, epoll: c_int) {
         let by_ring = readiness::is_by_ring(self.entry);
+        let is_direct = direct::is_direct(self.entry);
         if by_ring && !self.by_ring {
             // The kernel has reported what came by TCP; what is in the ring was not.
-            self.edge = Some(0);
+            self.edge = (!is_direct).then_some(0);
+        }
+        if is_direct && std::mem::take(&mut self.is_in_kernel) {
+            self.control(epoll, libc::EPOLL_CTL_DEL);
+            self.asked = Some(0);
         }
         self.by_ring = by_ring;
         self.stays = self.entry.connection.phase() == Phase::Settled;
@@ -250,6 +258,9 @@ impl Member {
     /// registration would report again what is still in TCP, or an end: they stay as they are until
     /// the inbound direction, too, is on the ring, and after its end.
     fn to_ask(&self) -> Option<u32> {
+        if direct::is_direct(self.entry) {
+            return Some(0);
+        }
         if self.disabled {
             // A new registration of what was reported once would report it again.
             let level = self.asked.is_some_and(|asked| asked & IN_OR_OUT != 0);
@@ -273,6 +284,9 @@ impl Member {
     }
 
     fn register(&self, epoll: c_int) -> c_int {
+        if direct::is_direct(self.entry) {
+            return 0;
+        }
         self.control(epoll, libc::EPOLL_CTL_MOD)
     }
 
@@ -301,6 +315,10 @@ pub unsafe fn control(
 ) -> Option<c_int> {
     nest(fd);
     let entry = table::find(fd)?;
+    if direct::is_direct(entry) {
+        // SAFETY: as the caller promises.
+        return Some(unsafe { control_direct(epoll, operation, entry, event) });
+    }
     if operation == libc::EPOLL_CTL_DEL {
         remove(instances::find(epoll)?, entry);
         return None;
@@ -334,6 +352,7 @@ pub unsafe fn control(
             member.edge = Some(0);
         }
         let code = member.control(epoll, operation);
+        member.is_in_kernel = code == 0;
         if code == 0 {
             let saved = crate::errno::last();
             set_place(entry.number, Some(instance));
@@ -347,6 +366,57 @@ pub unsafe fn control(
         demote::both(entry, Reason::Unsupported);
     }
     registered
+}
+
+/// epoll_ctl(2) for a connection that the kernel does not know.
+///
+/// # Safety
+/// As [`control`].
+unsafe fn control_direct(
+    epoll: c_int,
+    operation: c_int,
+    entry: Entry,
+    event: *const epoll_event,
+) -> c_int {
+    let fail = |number| crate::errno::fail(number) as c_int;
+    let instance = instances::find_or_make(epoll);
+    let is_member = |instance: &'static Instance| {
+        let has = |state: &mut Epoll| {
+            let place = state.members.of_descriptor(entry.fd);
+            place.and_then(|place| state.members.at(place)).map(|one| one.entry.number)
+        };
+        instance.with(has).flatten() == Some(entry.number)
+    };
+    let known = instance.is_some_and(is_member);
+    match operation {
+        libc::EPOLL_CTL_ADD if known => return fail(libc::EEXIST),
+        libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL if !known => return fail(libc::ENOENT),
+        libc::EPOLL_CTL_DEL => {
+            instance.into_iter().for_each(|instance| remove(instance, entry));
+            return 0;
+        }
+        libc::EPOLL_CTL_ADD | libc::EPOLL_CTL_MOD if !event.is_null() => {}
+        _ => return fail(if event.is_null() { libc::EFAULT } else { libc::EINVAL }),
+    }
+    // SAFETY: as the caller promises.
+    let epoll_event { events, u64: data } = unsafe { event.read_unaligned() };
+    let is_other = |own: &Instance| place(entry).is_some_and(|place| !std::ptr::eq(own, place));
+    let is_usable = |one: &&'static Instance| {
+        events & UNSUPPORTED == 0 && !is_other(one) && !is_nested(one) && !one.is_held_by_several()
+    };
+    let Some(instance) = instance.filter(is_usable) else {
+        // There is no way by the kernel.
+        entry.connection.note(Reason::Unsupported);
+        return fail(libc::EPERM);
+    };
+    let _ = waking::prepare_marks();
+    instance.with(|state| {
+        let by_ring = true;
+        let asked = Some(0);
+        set_place(entry.number, Some(instance));
+        state.note(epoll, Member { entry, events, data, by_ring, asked, ..Member::of(entry) });
+    });
+    0
 }
 
 impl Epoll {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::Reason;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
-use crate::{demote, epoll, errno, lifecycle, private, process, real, table};
+use crate::{demote, direct, epoll, errno, lifecycle, private, process, real, table};
 
 /// See close(2).
 #[unsafe(no_mangle)]
@@ -109,8 +109,15 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long)
     {
         demote::both(entry, Reason::Unsupported);
     }
+    let direct = table::find(fd).filter(|entry| direct::has_own_flags(*entry));
+    if let Some(entry) = direct.filter(|_| command == libc::F_SETFL) {
+        return direct::set_nonblocking(entry, argument as c_int);
+    }
     // SAFETY: as the program promises.
     let result = unsafe { real::fcntl64(fd, command, argument) };
+    if let Some(entry) = direct.filter(|_| command == libc::F_GETFL && result >= 0) {
+        return direct::flags(entry, result);
+    }
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => lifecycle::duplicated(fd, result),
         libc::F_SETFL if result == 0 => {
@@ -138,6 +145,14 @@ unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_
     {
         // As F_SETFL with O_ASYNC: the kernel sends signals for what it has.
         demote::both(entry, Reason::Unsupported);
+    }
+    if request == libc::FIONBIO as c_ulong
+        && let Some(entry) = table::find(fd).filter(|entry| direct::has_own_flags(*entry))
+        // SAFETY: as the program promises: the argument is the address of a number.
+        && let Some(is_on) = unsafe { argument.cast::<c_int>().as_ref() }
+    {
+        let flags = if *is_on == 0 { 0 } else { libc::O_NONBLOCK };
+        return direct::set_nonblocking(entry, flags);
     }
     // SAFETY: as the program promises.
     let code = unsafe { real::ioctl(fd, request, argument) };

@@ -9,7 +9,7 @@ use libc::{
 use super::piece;
 use crate::connection::Path;
 use crate::pieces::array;
-use crate::{demote, epoll, errno, real, stream, table};
+use crate::{demote, direct, epoll, errno, real, stream, table};
 
 /// See write(2).
 #[unsafe(no_mangle)]
@@ -105,11 +105,12 @@ unsafe extern "C-unwind" fn sendto(
 }
 
 /// Connections that a message hands to another process (SCM_RIGHTS) go back to TCP, on which that
-/// process has them.
+/// process has them. Returns false if one of them cannot.
 ///
 /// # Safety
 /// As sendmsg(2) demands.
-unsafe fn hand_over(message: &msghdr) {
+unsafe fn hand_over(message: &msghdr) -> bool {
+    let mut is_possible = true;
     // SAFETY: as the caller promises; the macros stay within the control data.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
@@ -121,6 +122,7 @@ unsafe fn hand_over(message: &msghdr) {
                     let fd = data.add(at).read_unaligned();
                     if let Some(entry) = table::find(fd) {
                         demote::both(entry, Reason::Handed);
+                        is_possible &= !direct::is_direct(entry);
                     }
                     epoll::nest(fd);
                 }
@@ -128,6 +130,7 @@ unsafe fn hand_over(message: &msghdr) {
             header = libc::CMSG_NXTHDR(message, header);
         }
     }
+    is_possible
 }
 
 /// See sendmsg(2).
@@ -139,9 +142,14 @@ unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_
     let Some(header) = (unsafe { message.as_ref() }) else { return call() };
     if header.msg_controllen > 0 && !header.msg_control.is_null() {
         // SAFETY: as the program promises.
-        unsafe { hand_over(header) };
+        if !unsafe { hand_over(header) } {
+            return errno::fail(libc::EOPNOTSUPP);
+        }
         if let Some(entry) = table::find(fd) {
             demote::both(entry, Reason::Unsupported);
+            if direct::is_direct(entry) {
+                return errno::fail(libc::EOPNOTSUPP);
+            }
         }
         return call();
     }
@@ -282,6 +290,9 @@ unsafe extern "C-unwind" fn splice(
 ) -> ssize_t {
     if let Some(entry) = table::find(to) {
         demote::both(entry, Reason::Unsupported);
+        if direct::is_direct(entry) {
+            return errno::fail(libc::EOPNOTSUPP);
+        }
     }
     if let Some(entry) = table::find(from)
         && stream::is_ring_next(entry)

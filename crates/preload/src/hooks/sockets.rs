@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
 use crate::connection::Phase;
-use crate::{demote, epoll, errno, lifecycle, real, table, tcp, waking};
+use crate::{demote, direct, epoll, errno, lifecycle, real, table, tcp, waking};
 
 /// See socket(2).
 #[unsafe(no_mangle)]
@@ -32,12 +32,28 @@ unsafe extern "C-unwind" fn connect(
         demote::both(entry, levada_ring::records::Reason::Unsupported);
     }
     // SAFETY: as the program promises.
+    if let Some(code) = unsafe { direct::connect(fd, address, length) } {
+        return code;
+    }
+    // SAFETY: as the program promises.
     let code = unsafe { real::connect(fd, address, length) };
     let saved = errno::last();
     if code == 0 || saved == libc::EINPROGRESS {
         lifecycle::opened(fd, false);
+        direct::has_connected(fd);
     }
     errno::set(saved);
+    code
+}
+
+/// See listen(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    // SAFETY: the call takes no addresses.
+    let code = unsafe { real::listen(fd, backlog) };
+    if code == 0 {
+        direct::listened(fd, backlog);
+    }
     code
 }
 
@@ -49,7 +65,10 @@ unsafe extern "C-unwind" fn accept(
     length: *mut socklen_t,
 ) -> c_int {
     // SAFETY: as the program promises.
-    accepted(unsafe { real::accept(fd, address, length) })
+    unsafe {
+        direct::accept(fd, address, length, 0)
+            .unwrap_or_else(|| accepted(fd, real::accept(fd, address, length)))
+    }
 }
 
 /// See accept4(2).
@@ -61,13 +80,19 @@ unsafe extern "C-unwind" fn accept4(
     flags: c_int,
 ) -> c_int {
     // SAFETY: as the program promises.
-    accepted(unsafe { real::accept4(fd, address, length, flags) })
+    unsafe {
+        direct::accept(fd, address, length, flags)
+            .unwrap_or_else(|| accepted(fd, real::accept4(fd, address, length, flags)))
+    }
 }
 
-fn accepted(fd: c_int) -> c_int {
+fn accepted(listener: c_int, fd: c_int) -> c_int {
     let saved = errno::last();
     lifecycle::is_new(fd);
     lifecycle::opened(fd, true);
+    if fd >= 0 {
+        direct::accepted(listener);
+    }
     errno::set(saved);
     fd
 }
@@ -75,6 +100,13 @@ fn accepted(fd: c_int) -> c_int {
 /// See shutdown(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    if let Some(entry) = table::find(fd) {
+        match entry.connection.phase() {
+            Phase::Direct => return direct::shutdown(entry, how),
+            Phase::Listening => direct::close(entry),
+            _ => {}
+        }
+    }
     let entry = table::find(fd).filter(|entry| entry.connection.phase() == Phase::Paired);
     if let Some(entry) = entry
         && matches!(how, libc::SHUT_WR | libc::SHUT_RDWR)
@@ -145,6 +177,64 @@ unsafe extern "C-unwind" fn setsockopt(
     {
         entry.connection.has_timeouts.store(1, Ordering::Relaxed);
     }
+    if let Some(entry) = table::find(fd).filter(|_| direct::is_on()) {
+        // SAFETY: as the program promises.
+        if let Some(code) = unsafe { direct::set_option(entry, (level, name), value, length) } {
+            return code;
+        }
+        if !tcp::is_usual(level, name) {
+            entry.connection.is_special.store(1, Ordering::Relaxed);
+        }
+        if !direct::own_socket(entry) {
+            return errno::fail(libc::EOPNOTSUPP) as c_int;
+        }
+    }
     // SAFETY: as the program promises.
     unsafe { real::setsockopt(fd, level, name, value, length) }
+}
+
+/// See getsockopt(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the program promises.
+    let call = || unsafe { real::getsockopt(fd, level, name, value, length) };
+    match table::find(fd).filter(|entry| direct::is_direct(*entry)) {
+        None => call(),
+        // SAFETY: as the program promises.
+        Some(entry) => unsafe { direct::option(entry, (level, name), value, length, call) },
+    }
+}
+
+/// See getsockname(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn getsockname(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the program promises.
+    unsafe {
+        direct::name(fd, address, length, false)
+            .unwrap_or_else(|| real::getsockname(fd, address, length))
+    }
+}
+
+/// See getpeername(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+) -> c_int {
+    // SAFETY: as the program promises.
+    unsafe {
+        direct::name(fd, address, length, true)
+            .unwrap_or_else(|| real::getpeername(fd, address, length))
+    }
 }

@@ -81,6 +81,13 @@ unsafe fn of_descriptor(number: c_long, arguments: [c_long; 6]) -> Option<c_long
                 libc::setsockopt(fd, b as _, c as _, d as _, e as _) as isize
             }
             libc::SYS_connect if found(a) => libc::connect(fd, b as _, c as _) as isize,
+            libc::SYS_listen if found(a) => libc::listen(fd, b as _) as isize,
+            libc::SYS_accept if found(a) => libc::accept(fd, b as _, c as _) as isize,
+            libc::SYS_getsockname if found(a) => libc::getsockname(fd, b as _, c as _) as isize,
+            libc::SYS_getpeername if found(a) => libc::getpeername(fd, b as _, c as _) as isize,
+            libc::SYS_getsockopt if found(a) => {
+                libc::getsockopt(fd, b as _, c as _, d as _, e as _) as isize
+            }
             // An epoll's descriptors, too.
             libc::SYS_close => libc::close(fd) as isize,
             libc::SYS_close_range => libc::close_range(a as _, b as _, c as _) as isize,

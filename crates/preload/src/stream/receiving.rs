@@ -15,7 +15,7 @@ use crate::connection::{Path, Phase};
 use crate::pieces::Sink;
 use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, errno, pieces, seccomp, tcp, waking};
+use crate::{demote, direct, errno, pieces, seccomp, tcp, waking};
 
 /// Flags of calls that a ring has an answer to.
 const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
@@ -27,6 +27,9 @@ const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
 
 /// Receives into `pieces`. `real` makes the program's own call in the kernel.
 pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
+    if direct::is_direct(entry) {
+        return direct::receive(entry, pieces, flags);
+    }
     if entry.connection.phase() != Phase::Paired {
         return receive_in_kernel(entry, flags, real);
     }
@@ -162,7 +165,8 @@ fn receive_from_ring(entry: Entry, pieces: &[iovec], flags: c_int, mut look: Loo
     }
 }
 
-fn wait_for_bytes(entry: Entry, look: &Look<'_>, deadline: Option<Instant>) -> Wait {
+/// Waits until the ring has bytes, or the direction has left it.
+pub fn wait_for_bytes(entry: Entry, look: &Look<'_>, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.inbound;
     if quick::spin_for_bytes(entry, look) {

@@ -15,13 +15,16 @@ use crate::pieces::Pieces;
 use crate::segments::User;
 use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, epoll, errno, memory, tcp, waking};
+use crate::{demote, direct, epoll, errno, memory, tcp, waking};
 
 const SEND_FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
 
 /// Sends `pieces`. `real` makes the program's own call in the kernel.
 pub fn send(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
     let connection = entry.connection;
+    if direct::is_direct(entry) {
+        return direct::send(entry, pieces, flags);
+    }
     if flags & libc::MSG_OOB != 0 {
         // What FIONREAD and recv(2) count ends at the mark of urgent data, so the peer could not
         // tell where its ring begins.
@@ -157,7 +160,8 @@ fn finish_in_kernel(
     Outcome::Done(source.done().cast_signed())
 }
 
-fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
+/// Waits until the ring has room, or the direction has left it.
+pub fn wait_for_room(entry: Entry, deadline: Option<Instant>) -> Wait {
     let connection = entry.connection;
     let direction = &connection.outbound;
     let look = Look::new(&direction.waits);

@@ -13,7 +13,7 @@ use crate::connection::{Inbound, Path, Phase};
 use crate::pieces::Sink;
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{errno, pieces, waking};
+use crate::{direct, errno, pieces, waking};
 
 /// Says to the peer that bytes may come by the ring, unless a thread waits in the kernel for them.
 pub fn get_ready(entry: Entry) {
@@ -181,8 +181,9 @@ pub fn settle_inbound(entry: Entry) -> bool {
 /// Whether the next bytes that come are in the ring, or will be, or the last ones before it are on
 /// TCP.
 pub fn is_ring_next(entry: Entry) -> bool {
-    entry.connection.phase() == Phase::Paired
-        && (settle_inbound(entry) || start_of_ring(entry).is_some())
+    direct::is_direct(entry)
+        || entry.connection.phase() == Phase::Paired
+            && (settle_inbound(entry) || start_of_ring(entry).is_some())
 }
 
 /// At which byte of the stream the ring begins, while bytes before it may come by TCP.

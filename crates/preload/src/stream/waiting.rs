@@ -12,7 +12,7 @@ use crate::connection::Direction;
 use crate::segments::{self, User};
 use crate::spin::Look;
 use crate::table::Entry;
-use crate::{demote, epoll, memory, tcp, tcp_only, waking};
+use crate::{demote, direct, epoll, memory, tcp, tcp_only, waking};
 
 /// How long to sleep before looking at TCP: a killed peer rings no bell.
 const SLICE: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub fn sleep(
     awake: impl FnOnce() -> Option<u64>,
 ) -> Wait {
     let connection = entry.connection;
-    if tcp::is_nonblocking(entry.fd) {
+    if !direct::is_direct(entry) && tcp::is_nonblocking(entry.fd) {
         // The program has said so by a system call of its own: it may make others, which find TCP
         // only.
         connection.nonblocking.store(1, Ordering::Relaxed);
@@ -86,6 +86,10 @@ fn after_sleep(entry: Entry, woken: Sleep, last: bool) -> Wait {
     match woken {
         Sleep::Interrupted => Wait::Over(libc::EINTR),
         Sleep::TimedOut if last => Wait::Over(libc::EAGAIN),
+        Sleep::TimedOut if direct::is_direct(entry) => {
+            direct::bury_if_dead(entry);
+            Wait::Again
+        }
         Sleep::TimedOut => {
             ended(entry);
             demote::honour_leave(entry);

@@ -1,0 +1,161 @@
+//! Listeners that take connections by a queue, and the pools of segments of two processes.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use levada_ring::{Pool, Queue};
+use rustix::net::{AddressFamily, SocketType, getsockname, ipproto, sockopt};
+use uapi::c::{
+    IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TRANSPARENT, SO_BINDTOIFINDEX,
+    SO_NETNS_COOKIE, SO_REUSEPORT, SOL_SOCKET, TCP_FASTOPEN,
+};
+
+use crate::ports::Ports;
+
+/// Listeners of one client.
+const LISTENERS: usize = 64;
+/// Pools of one client, as client and as server. Further ones stay on TCP.
+const POOLS: usize = 256;
+
+/// A listener, as the kernel describes it.
+#[derive(Debug)]
+pub struct Listening {
+    /// The network namespace of the socket, see [`Endpoints`](crate::identity::Endpoints).
+    pub namespace: u64,
+    address: SocketAddr,
+    /// The listener takes connections of IPv4, too.
+    is_dual: bool,
+    queue: Arc<OwnedFd>,
+}
+
+impl Listening {
+    /// `None` if the socket does not listen at a loopback address or at all addresses, if it shares
+    /// its port with others, or if its connections depend on more than their addresses.
+    pub fn of(socket: impl AsFd, queue: OwnedFd) -> Option<Self> {
+        let socket = socket.as_fd();
+        Queue::open(&queue).ok()?;
+        let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+            && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
+        if !is_tcp || sockopt::socket_acceptconn(socket) != Ok(true) || is_special(socket)? {
+            return None;
+        }
+        let address = SocketAddr::try_from(getsockname(socket).ok()?).ok()?;
+        let is_all = address.ip().is_unspecified();
+        let is_loopback = [Ipv4Addr::LOCALHOST.into(), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+        if !is_all && !is_loopback.contains(&address.ip()) {
+            return None;
+        }
+        let is_dual = address.is_ipv6() && is_all && sockopt::ipv6_v6only(socket) == Ok(false);
+        let namespace = option(socket, SOL_SOCKET, SO_NETNS_COOKIE, 0_u64)?;
+        Some(Self { namespace, address, is_dual, queue: Arc::new(queue) })
+    }
+
+    /// Returns true if a connection to `remote` reaches this listener, unless a more specific one
+    /// exists.
+    fn takes(&self, remote: SocketAddr) -> bool {
+        let ip = self.address.ip();
+        let is_same_family = ip.is_ipv4() == remote.is_ipv4();
+        self.address.port() == remote.port()
+            && (ip == remote.ip()
+                || ip.is_unspecified() && (is_same_family || self.is_dual && remote.is_ipv4()))
+    }
+}
+
+/// Returns true for a socket that shares its port (SO_REUSEPORT), is bound to a device, is
+/// transparent, or takes data with the first packet (TCP_FASTOPEN).
+fn is_special(socket: BorrowedFd<'_>) -> Option<bool> {
+    let (level, transparent) = match sockopt::socket_domain(socket).ok()? {
+        AddressFamily::INET => (IPPROTO_IP, IP_TRANSPARENT),
+        AddressFamily::INET6 => (IPPROTO_IPV6, IPV6_TRANSPARENT),
+        _ => return Some(true),
+    };
+    let options = [
+        (SOL_SOCKET, SO_REUSEPORT),
+        (SOL_SOCKET, SO_BINDTOIFINDEX),
+        (IPPROTO_TCP, TCP_FASTOPEN),
+        (level, transparent),
+    ];
+    let values = options.map(|(level, name)| option(socket, level, name, 0_i32));
+    Some(values.into_iter().any(|value| value != Some(0)))
+}
+
+fn option<T: uapi::Pod>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value: T) -> Option<T> {
+    uapi::getsockopt(socket.as_raw_fd(), level, name, &mut value).ok()?;
+    Some(value)
+}
+
+/// What all clients have.
+#[derive(Default)]
+pub struct Routes {
+    listeners: Vec<(u32, Listening)>,
+    ports: HashMap<u32, Ports>,
+    /// Pairs of a client and the process that listens.
+    pools: HashSet<(u32, u32)>,
+}
+
+impl Routes {
+    /// Notes a listener. `false` if the client has too many.
+    pub fn listen(&mut self, client: u32, listening: Listening) -> bool {
+        // Listeners of the same address have ended, or share it.
+        self.listeners.retain(|(_, one)| one.address != listening.address);
+        let is_known = self.listeners.iter().filter(|(of, _)| *of == client).count() < LISTENERS;
+        if is_known {
+            self.listeners.push((client, listening));
+        }
+        is_known
+    }
+
+    /// The process and the queue of the listener that a connection of `client` to this address
+    /// reaches. `None` if it has none, or is in the same process.
+    pub fn find(&mut self, client: u32, remote: SocketAddr) -> Option<(u32, Arc<OwnedFd>)> {
+        self.listeners
+            .retain(|(_, one)| Queue::open(&one.queue).is_ok_and(|queue| queue.is_open()));
+        let mut all = self.listeners.iter().filter(|(_, one)| one.takes(remote));
+        let (peer, listening) = all.next()?;
+        let is_only_one = all.next().is_none();
+        (is_only_one && *peer != client).then(|| (*peer, Arc::clone(&listening.queue)))
+    }
+
+    /// The first port that is bound for a client.
+    pub fn ports_of(&mut self, client: u32) -> Option<u16> {
+        if let Some(ports) = self.ports.get(&client) {
+            return Some(ports.first());
+        }
+        let ports = Ports::bind()?;
+        let first = ports.first();
+        self.ports.insert(client, ports);
+        Some(first)
+    }
+
+    /// Makes the pool of two processes; `Some(None)` if they have one already. `None` if there can
+    /// be none.
+    pub fn pool_of(&mut self, client: u32, peer: u32) -> Option<Option<Arc<OwnedFd>>> {
+        if self.pools.contains(&(client, peer)) {
+            return Some(None);
+        }
+        let has_room = |one: u32| {
+            self.pools.iter().filter(|(client, peer)| [*client, *peer].contains(&one)).count()
+                < POOLS
+        };
+        if !has_room(client) || !has_room(peer) {
+            return None;
+        }
+        let pool = Pool::create().ok()?;
+        self.pools.insert((client, peer));
+        Some(Some(Arc::new(pool)))
+    }
+
+    /// Takes [`pool_of`](Self::pool_of) back.
+    pub fn forget_pool(&mut self, client: u32, peer: u32) {
+        self.pools.remove(&(client, peer));
+    }
+
+    /// Removes all of a client. Its ports are free again.
+    pub fn leave(&mut self, client: u32) {
+        self.listeners.retain(|(of, _)| *of != client);
+        self.pools.retain(|(one, other)| ![*one, *other].contains(&client));
+        self.ports.remove(&client);
+    }
+}

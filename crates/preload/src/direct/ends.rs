@@ -1,0 +1,201 @@
+//! How a connection without TCP ends, and what is ready of it, as TCP would show it.
+
+use std::sync::atomic::Ordering;
+
+use levada_ring::ends::End;
+use levada_ring::{Leaked, Side};
+use libc::{c_int, c_short};
+
+use super::pairs::{self, Pair};
+use crate::connection::{Connection, Path};
+use crate::table::Entry;
+use crate::{epoll, errno, process, segments, tcp, waking};
+
+const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
+const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
+
+/// The segment of a connection, this process's side of it, and the pool that it is in.
+fn place(number: u32) -> Option<(Leaked, Side, &'static Pair)> {
+    let own = segments::own(number);
+    let (segment, side) = own.segment()?;
+    Some((segment, side, own.pair()?.0))
+}
+
+/// The other side.
+fn peer_of(side: Side) -> Side {
+    match side {
+        Side::Connector => Side::Acceptor,
+        Side::Acceptor => Side::Connector,
+    }
+}
+
+/// The last process that has this side closes it.
+pub fn goodbye(entry: Entry) {
+    let connection = entry.connection;
+    let Some((segment, side, _)) = place(entry.number) else { return };
+    let mut inbound = connection.lock_inbound();
+    let unread = |inbound: &mut crate::connection::Inbound<'_>| {
+        inbound.consumer().readable().is_ok_and(|bytes| bytes > 0)
+    };
+    let is_unread = inbound.as_mut().is_some_and(unread);
+    let is_reset = is_unread || tcp::lingers_not(entry.fd);
+    // Before the rings end: who sees their end sees how.
+    segment.ends().end(side, if is_reset { End::Reset } else { End::Closed });
+    let other = inbound.as_mut().and_then(|inbound| inbound.consumer().abandon());
+    drop(inbound);
+    let waiter = connection.lock_outbound().and_then(|mut outbound| outbound.producer().finish());
+    leave(entry);
+    waking::ring(connection, waiter);
+    waking::ring(connection, other);
+}
+
+/// This process has this side no more. Others may.
+pub fn leave(entry: Entry) {
+    if let Some((segment, side, _)) = place(entry.number) {
+        segment.ends().release(side, process::own());
+        super::closed();
+    }
+}
+
+/// This process has been forked, and has this side, too.
+pub fn share(entry: Entry) {
+    if let Some((segment, side, _)) = place(entry.number) {
+        segment.ends().hold(side, process::own());
+    }
+}
+
+/// If no process has the other side any more, shows its end. Returns true if it has done so.
+pub fn bury_if_dead(entry: Entry) -> bool {
+    let Some((segment, side, pair)) = place(entry.number) else { return false };
+    let peer = peer_of(side);
+    let ends = segment.ends();
+    if ends.ended(peer) != End::Open {
+        return false;
+    }
+    let is_held = match ends.has_holder(peer) {
+        true => ends.is_held(peer, pairs::is_process_alive),
+        false => pair.is_alive(),
+    };
+    if !is_held {
+        ends.end(peer, End::Closed);
+        segment.bury(peer);
+    }
+    !is_held
+}
+
+/// Takes note of a reset by the peer.
+pub fn note_reset(connection: &Connection) {
+    if connection.is_gone.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let number = crate::arena::number(connection);
+    let is_reset = place(number)
+        .is_some_and(|(segment, side, _)| segment.ends().ended(peer_of(side)) == End::Reset);
+    if is_reset {
+        set_gone(connection, libc::ECONNRESET);
+    }
+}
+
+/// The peer answers with a reset: the error that the next call finds.
+pub fn set_gone(connection: &Connection, error: c_int) {
+    connection.error.store(error.unsigned_abs(), Ordering::Relaxed);
+    connection.is_gone.store(1, Ordering::Release);
+    connection.tcp_ended.store(1, Ordering::Relaxed);
+    epoll::look_again(crate::arena::number(connection));
+}
+
+/// Takes the error that is pending.
+pub fn take_error(connection: &Connection) -> Option<c_int> {
+    match connection.error.load(Ordering::Relaxed) {
+        0 => None,
+        _ => {
+            Some(connection.error.swap(0, Ordering::Relaxed).cast_signed()).filter(|one| *one != 0)
+        }
+    }
+}
+
+/// What is ready, whatever the program wants.
+pub fn ready(entry: Entry) -> c_short {
+    let connection = entry.connection;
+    note_reset(connection);
+    let is_gone = connection.is_gone.load(Ordering::Acquire) != 0;
+    let is_write_shut = is_gone || connection.write_shut.load(Ordering::Relaxed) != 0;
+    let mut is_read_shut = is_gone || connection.read_shut.load(Ordering::Relaxed) != 0;
+    let mut ready = 0;
+    if let Some(mut inbound) = connection.lock_inbound_quickly() {
+        is_read_shut |= inbound.consumer().is_finished();
+        if inbound.consumer().readable() != Ok(0) {
+            ready |= INBOUND;
+        }
+    }
+    if is_read_shut {
+        ready |= INBOUND | libc::POLLRDHUP;
+    }
+    let has_room = || {
+        connection.lock_outbound_quickly().is_some_and(|mut outbound| {
+            outbound.producer().room() != Ok(0) || outbound.producer().is_abandoned()
+        })
+    };
+    if is_write_shut || has_room() {
+        ready |= OUTBOUND;
+    }
+    if is_read_shut && is_write_shut {
+        ready |= libc::POLLHUP;
+    }
+    if connection.error.load(Ordering::Relaxed) != 0 {
+        ready |= libc::POLLERR;
+    }
+    ready
+}
+
+/// As [`position`](crate::readiness::position), for a listener: the entries so far.
+pub fn position(entry: Entry) -> u64 {
+    super::listeners::find(entry).map_or(0, |listener| listener.queue.pushed())
+}
+
+/// shutdown(2).
+pub fn shutdown(entry: Entry, how: c_int) -> c_int {
+    let connection = entry.connection;
+    note_reset(connection);
+    if connection.is_gone.load(Ordering::Relaxed) != 0 {
+        return errno::fail(libc::ENOTCONN) as c_int;
+    }
+    if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {
+        return errno::fail(libc::EINVAL) as c_int;
+    }
+    if how != libc::SHUT_RD {
+        connection.write_shut.store(1, Ordering::Relaxed);
+        let waiter =
+            connection.lock_outbound().and_then(|mut outbound| outbound.producer().finish());
+        waking::ring(connection, waiter);
+    }
+    if how != libc::SHUT_WR {
+        connection.read_shut.store(1, Ordering::Relaxed);
+        let waiter = connection.lock_inbound().and_then(|mut inbound| inbound.consumer().wake());
+        waking::ring_here(waiter);
+    }
+    let both = [&connection.read_shut, &connection.write_shut];
+    if both.iter().all(|shut| shut.load(Ordering::Relaxed) != 0) {
+        // What comes now, the kernel would answer with a reset.
+        let waiter = connection.lock_inbound().and_then(|mut inbound| inbound.consumer().abandon());
+        waking::ring(connection, waiter);
+    }
+    epoll::changed(entry);
+    0
+}
+
+/// The peer has written what no correct peer writes. What a call returns.
+pub fn corrupt(entry: Entry) -> isize {
+    let connection = entry.connection;
+    for path in [&connection.inbound, &connection.outbound] {
+        path.set_path(Path::Back);
+    }
+    if let Some((segment, side, _)) = place(entry.number) {
+        segment.ends().end(side, End::Reset);
+        let waiters = segment.end_all(side);
+        waiters.into_iter().for_each(|waiter| waking::ring(connection, waiter));
+    }
+    connection.note(levada_ring::records::Reason::Corrupt);
+    set_gone(connection, 0);
+    errno::fail(libc::ECONNRESET)
+}
