@@ -24,7 +24,7 @@ use std::time::Duration;
 pub use accept::accept;
 pub use answers::{flags, has_own_flags, name, option, own_socket, set_nonblocking, set_option};
 pub use connect::{connect, has_connected};
-pub use ends::{bury_if_dead, goodbye, leave, position, ready, shutdown};
+pub use ends::{bury_if_dead, goodbye, leave, position, ready, shutdown, take_error};
 pub use listeners::{accepted, announce, close, has_entry, listened};
 pub use pairs::{Pair, learn};
 pub use stream::{receive, send};

@@ -30,6 +30,7 @@ use stats::Stats;
     after_help = "Examples:
   levada fast -- redis-server
   levada fast --stats -- redis-benchmark -t get
+  levada fast --direct -- nginx     connections to other such programs are made without the kernel
   levada fast --stats=stats.json -- wrk http://127.0.0.1:8080/
   levada fast top                   the connections of all programs; `levada fast -- top` runs a program
 
@@ -43,6 +44,12 @@ pub struct Arguments {
     /// file is given
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     stats: Option<Option<PathBuf>>,
+
+    /// Connect to listeners of other programs with this option without the kernel
+    ///
+    /// What the kernel has no part in, it cannot answer for: docs/fast.md has the differences.
+    #[arg(long, env = "LEVADA_FAST_DIRECT", value_parser = clap::builder::FalseyValueParser::new())]
+    direct: bool,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
@@ -59,7 +66,8 @@ pub async fn run(arguments: Arguments) -> Outcome {
         return top::run(top).await;
     }
     let stats = arguments.stats.map(Stats::new).transpose()?;
-    let Launch { mut command, monitor } = Launch::prepare(&arguments.program).await?;
+    let Launch { mut command, monitor } =
+        Launch::prepare(&arguments.program, arguments.direct).await?;
     match stats {
         Some(stats) => stats.run(&command, monitor).await,
         None => {

@@ -12,14 +12,11 @@ use super::listeners::{self, Listener};
 use super::{answers, pairs};
 use crate::connection::Connection;
 use crate::table::{self, Entry};
-use crate::{arena, errno, lifecycle, monitor, poll, real, tcp};
+use crate::{arena, errno, lifecycle, poll, real, tcp};
 
 /// One connection of as many is looked for in the kernel first: neither way keeps the other one
 /// waiting.
 const TURNS: u32 = 8;
-
-/// How often the monitor's message about a new client is looked for.
-const ATTEMPTS: u32 = 1000;
 
 /// What the queue had.
 enum Found {
@@ -199,7 +196,7 @@ impl Found {
 fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
     while let Some(waiting) = listener.queue.take() {
         // Another process than those that the monitor has introduced made this entry.
-        let Some(pair) = pair_of(waiting.client) else { continue };
+        let Some(pair) = pairs::of_client(waiting.client) else { continue };
         if !pair.enter() {
             continue;
         }
@@ -217,21 +214,6 @@ fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
         return true;
     }
     false
-}
-
-/// The pool with a client. The monitor has sent it before the client could make its entry.
-fn pair_of(client: u32) -> Option<&'static pairs::Pair> {
-    for _ in 0..ATTEMPTS {
-        if let Some(pair) = pairs::find(client, Side::Acceptor) {
-            return Some(pair);
-        }
-        monitor::collect();
-        if let Some(pair) = pairs::find(client, Side::Acceptor) {
-            return Some(pair);
-        }
-        std::thread::yield_now();
-    }
-    None
 }
 
 /// Notes both addresses, of the client's port and the listener's.

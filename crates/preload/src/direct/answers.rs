@@ -109,7 +109,7 @@ pub unsafe fn name(
     is_peer: bool,
 ) -> Option<c_int> {
     let entry = table::find(fd).filter(|entry| is_direct(*entry))?;
-    if is_peer && entry.connection.is_gone.load(Ordering::Relaxed) != 0 {
+    if is_peer && ends::is_over(entry.connection) {
         return Some(errno::fail(libc::ENOTCONN) as c_int);
     }
     if address.is_null() || length.is_null() {
@@ -191,9 +191,7 @@ pub unsafe fn option(
             // SAFETY: as the caller promises; there is room.
             unsafe { value.cast::<c_int>().write_unaligned(error) };
         }
-        (libc::IPPROTO_TCP, libc::TCP_INFO)
-            if room > 0 && connection.is_gone.load(Ordering::Relaxed) == 0 =>
-        {
+        (libc::IPPROTO_TCP, libc::TCP_INFO) if room > 0 && !ends::is_over(connection) => {
             // SAFETY: as above: the state is the first byte.
             unsafe { value.cast::<u8>().write(TCP_ESTABLISHED) };
         }

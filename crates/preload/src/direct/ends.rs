@@ -104,6 +104,15 @@ pub fn set_gone(connection: &Connection, error: c_int) {
     epoll::look_again(crate::arena::number(connection));
 }
 
+/// Returns true once both directions have ended: the kernel has no connection any more.
+pub fn is_over(connection: &Connection) -> bool {
+    note_reset(connection);
+    let has_peer_ended =
+        || connection.lock_inbound().is_none_or(|mut inbound| inbound.consumer().is_finished());
+    connection.is_gone.load(Ordering::Relaxed) != 0
+        || connection.write_shut.load(Ordering::Relaxed) != 0 && has_peer_ended()
+}
+
 /// Takes the error that is pending.
 pub fn take_error(connection: &Connection) -> Option<c_int> {
     match connection.error.load(Ordering::Relaxed) {
@@ -156,8 +165,7 @@ pub fn position(entry: Entry) -> u64 {
 /// shutdown(2).
 pub fn shutdown(entry: Entry, how: c_int) -> c_int {
     let connection = entry.connection;
-    note_reset(connection);
-    if connection.is_gone.load(Ordering::Relaxed) != 0 {
+    if is_over(connection) {
         return errno::fail(libc::ENOTCONN) as c_int;
     }
     if !matches!(how, libc::SHUT_RD | libc::SHUT_WR | libc::SHUT_RDWR) {

@@ -129,8 +129,7 @@ pub fn close(entry: Entry) {
     let Some(listener) = find(entry) else { return };
     listener.queue.close();
     while let Some(waiting) = listener.queue.take() {
-        if let Some(pair) = pairs::find(waiting.client, Side::Acceptor).filter(|pair| pair.enter())
-        {
+        if let Some(pair) = pairs::of_client(waiting.client).filter(|pair| pair.enter()) {
             reset(pair, waiting.segment);
         }
     }

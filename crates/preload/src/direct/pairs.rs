@@ -7,7 +7,7 @@ use levada_ring::{Leaked, Pool, SEGMENTS, Side};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::lock::Guarded;
-use crate::{memory, private, process};
+use crate::{memory, monitor, private, process};
 
 /// The pool of a client and a process that listens. It is never freed, only unmapped.
 pub struct Pair {
@@ -35,11 +35,16 @@ struct Segments {
     generations: [u64; SEGMENTS],
     /// Segments that were ever used.
     used: u8,
-    /// The number of the port of each segment's connection, while it has one.
-    ports: [Option<u8>; SEGMENTS],
-    /// The port of the last connection.
-    last_port: u8,
 }
+
+/// The ports of this process's connections as a client. No two of them have the same one, although
+/// those to different listeners could.
+struct Ports {
+    is_used: [bool; SEGMENTS],
+    last: u8,
+}
+
+static PORTS: Guarded<Ports> = Guarded::new(Ports { is_used: [false; SEGMENTS], last: 0 });
 
 /// Closed segments that are looked at, from the last one on, before another is used: the memory of
 /// the last is in the cache.
@@ -52,6 +57,26 @@ static ALL: Guarded<Vec<&'static Pair>> = Guarded::new(Vec::new());
 /// The pool with a process, if there is one.
 pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
     ALL.with(|all| all.iter().find(|pair| pair.peer == peer && pair.side == side).copied())?
+}
+
+/// How often the monitor's message about a new client is looked for.
+const ATTEMPTS: u32 = 1000;
+
+/// The pool with a client of a listener. The monitor has sent it before the client could make an
+/// entry.
+pub fn of_client(client: u32) -> Option<&'static Pair> {
+    for _ in 0..ATTEMPTS {
+        let found = find(client, Side::Acceptor).or_else(|| {
+            monitor::collect();
+            find(client, Side::Acceptor)
+        });
+        if found.is_some() {
+            return found;
+        }
+        // Another thread handles the message.
+        std::thread::yield_now();
+    }
+    None
 }
 
 /// Notes a pool that the monitor has handed to this process and to another one.
@@ -68,13 +93,7 @@ pub fn learn(peer: u32, side: Side, port: u16, [pool, pidfd]: [OwnedFd; 2]) {
         is_dead: AtomicBool::new(false),
         users: AtomicU32::new(0),
         is_unmapped: AtomicBool::new(false),
-        segments: Guarded::new(Segments {
-            closed,
-            generations: [0; SEGMENTS],
-            used: 0,
-            ports: [None; SEGMENTS],
-            last_port: 0,
-        }),
+        segments: Guarded::new(Segments { closed, generations: [0; SEGMENTS], used: 0 }),
     }));
     let is_kept = private::keep_in(&pair.pidfd, pidfd).is_ok();
     let added = ALL.with(|all| {
@@ -105,16 +124,19 @@ fn forget_dead(all: &mut Vec<&'static Pair>) {
 /// See [`Guarded`].
 pub fn before_fork() {
     ALL.before_fork(|_| ());
+    PORTS.before_fork(|_| ());
 }
 
 /// In parent and child.
 pub fn after_fork() {
     ALL.after_fork();
+    PORTS.after_fork();
 }
 
 /// See [`in_child`](super::in_child).
 pub fn in_child() {
     ALL.with(Vec::clear);
+    PORTS.with(|ports| ports.is_used.fill(false));
 }
 
 /// Returns true unless the kernel shows that a process has ended.
@@ -133,17 +155,20 @@ pub fn is_process_alive(process: u32) -> bool {
     rustix::process::pidfd_open(pid, flags).is_ok_and(|pidfd| is_alive(pidfd.as_fd()))
 }
 
-impl Segments {
-    /// A port that no other connection of the pool has, and that was not used for longest.
-    fn take_port(&mut self, number: u8) -> u8 {
-        loop {
-            self.last_port = (self.last_port + 1) % SEGMENTS as u8;
-            // There are as many ports as segments, and this one has none.
-            if !self.ports.contains(&Some(self.last_port)) {
-                self.ports[usize::from(number)] = Some(self.last_port);
-                return self.last_port;
+impl Ports {
+    /// A port that no connection has, and that was not used for longest. `None` if there is none.
+    fn take(&mut self) -> Option<u8> {
+        for _ in 0..SEGMENTS {
+            self.last = (self.last + 1) % SEGMENTS as u8;
+            if !std::mem::replace(&mut self.is_used[usize::from(self.last)], true) {
+                return Some(self.last);
             }
         }
+        None
+    }
+
+    fn give_back(&mut self, port: u8) {
+        self.is_used[usize::from(port) % SEGMENTS] = false;
     }
 }
 
@@ -174,7 +199,9 @@ impl Pair {
     /// Begins a connection in a free segment, as its client. The segment and its generation; `None`
     /// if there is none, or no memory.
     pub fn begin(&self, is_ipv6: bool) -> Option<(u8, u64)> {
+        let port = PORTS.with(Ports::take)??;
         if !self.enter() {
+            PORTS.with(|ports| ports.give_back(port));
             return None;
         }
         let begun = self.segments.with(|segments| {
@@ -182,11 +209,12 @@ impl Pair {
             let segment = self.pool.segment(number);
             let generation = segment.begin();
             segment.ends().hold(self.side, process::own());
-            segment.ends().set_address(segments.take_port(number), is_ipv6);
+            segment.ends().set_address(port, is_ipv6);
             segments.generations[usize::from(number)] = generation;
             Some((number, generation))
         });
         if begun.flatten().is_none() {
+            PORTS.with(|ports| ports.give_back(port));
             self.leave();
         }
         begun.flatten()
@@ -237,10 +265,8 @@ impl Pair {
             self.pool.segment(number).ends().acknowledge(self.side, generation);
         }
         if self.side == Side::Connector && self.owner == process::own() {
-            self.segments.with(|segments| {
-                segments.closed.push(number);
-                segments.ports[usize::from(number)] = None;
-            });
+            PORTS.with(|ports| ports.give_back(self.segment(number).ends().port()));
+            self.segments.with(|segments| segments.closed.push(number));
         }
         self.leave();
     }

@@ -400,9 +400,13 @@ unsafe fn control_direct(
     }
     // SAFETY: as the caller promises.
     let epoll_event { events, u64: data } = unsafe { event.read_unaligned() };
+    if events & UNSUPPORTED != 0 && known {
+        return fail(libc::EINVAL);
+    }
     let is_other = |own: &Instance| place(entry).is_some_and(|place| !std::ptr::eq(own, place));
     let is_usable = |one: &&'static Instance| {
-        events & UNSUPPORTED == 0 && !is_other(one) && !is_nested(one) && !one.is_held_by_several()
+        let is_possible = known || !is_nested(one) && !one.is_held_by_several();
+        is_possible && events & UNSUPPORTED == 0 && !is_other(one)
     };
     let Some(instance) = instance.filter(is_usable) else {
         // There is no way by the kernel.

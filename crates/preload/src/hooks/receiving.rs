@@ -200,6 +200,13 @@ unsafe extern "C-unwind" fn recvmmsg(
         return call();
     }
     let connection = entry.connection;
+    if crate::direct::is_direct(entry) {
+        if let Some(error) = crate::direct::take_error(connection) {
+            return errno::fail(error) as c_int;
+        }
+        // SAFETY: as the program promises, there are `count` messages.
+        return unsafe { receive_one_by_one(fd, messages, count, flags) };
+    }
     if connection.phase() == Phase::Paired && connection.inbound_path() != Path::Back {
         // As the kernel does, also while bytes are unread.
         if !seccomp::is_sealed()

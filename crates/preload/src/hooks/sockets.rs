@@ -170,6 +170,9 @@ unsafe extern "C-unwind" fn setsockopt(
     };
     if unsupported && let Some(entry) = table::find(fd) {
         demote::both(entry, levada_ring::records::Reason::Unsupported);
+        if direct::is_direct(entry) {
+            return errno::fail(libc::EOPNOTSUPP) as c_int;
+        }
     }
     if level == libc::SOL_SOCKET
         && tcp::TIMEOUTS.contains(&name)

@@ -21,6 +21,7 @@ use crate::output::note;
 const LIBRARY: &str = "liblevada_preload.so";
 const LIBRARY_VARIABLE: &str = "LEVADA_FAST_LIBRARY";
 const RUN_VARIABLE: &str = "LEVADA_FAST_RUN";
+const DIRECT_VARIABLE: &str = "LEVADA_FAST_DIRECT";
 pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// How long a monitor may take to start.
@@ -43,7 +44,7 @@ impl Launch {
     /// the connection to it is open. Without a monitor that can be trusted, or with a program that
     /// the library cannot be loaded into, the program runs without the library, after a line that
     /// says why.
-    pub async fn prepare(program: &[OsString]) -> Result<Self, Failure> {
+    pub async fn prepare(program: &[OsString], is_direct: bool) -> Result<Self, Failure> {
         let [name, arguments @ ..] = program else {
             return Err(Failure::new(USAGE, "PROGRAM is missing: `levada fast -- PROGRAM`"));
         };
@@ -67,6 +68,9 @@ impl Launch {
         let preload = with_library(env::var_os(PRELOAD_VARIABLE), &library);
         command.env(PRELOAD_VARIABLE, preload).env(SOCKET_VARIABLE, &socket);
         command.env(RUN_VARIABLE, run.to_string());
+        if is_direct {
+            command.env(DIRECT_VARIABLE, "1");
+        }
         Ok(Self { command, monitor: Some((monitor, run)) })
     }
 }
