@@ -14,6 +14,7 @@
 //! | `LEVADA_SCRIPT_SHORTEN=1` | looks for fewer steps that differ, and prints them |
 
 mod diag;
+mod direct;
 mod generator;
 mod process;
 mod run;
@@ -29,7 +30,7 @@ use generator::generate;
 use run::{LATE, Record, STEP_TIMEOUT, run};
 use script::{Script, Step};
 
-use crate::library::{in_full, is_direct};
+use crate::library::in_full;
 
 /// Scripts that run at the same time: most of a run is waiting.
 const AT_ONCE: usize = 6;
@@ -55,8 +56,6 @@ const REPEATS: usize = 3;
 
 /// A difference counts if it repeats.
 fn compare(script: &Script) -> Comparison {
-    let earlier = is_direct().then(|| script.with_earlier_connections());
-    let script = earlier.as_ref().unwrap_or(script);
     let first = compare_once(script);
     if variable("LEVADA_SCRIPT_STRICT").is_some() || first.difference.is_none() {
         return first;
@@ -104,8 +103,19 @@ fn explain(script: &Script, without: &Record, with: &Record) -> String {
     format!("{}\n{}{ends}", script.origin, script.text(note))
 }
 
+/// Whether generated scripts run with connections that the kernel does not know.
+fn is_direct() -> bool {
+    variable("LEVADA_SCRIPT_DIRECT").is_some()
+}
+
+/// The script of a seed.
+fn script_of(seed: u64, is_direct: bool) -> Script {
+    let script = generate(seed);
+    if is_direct { direct::prepare(&script) } else { script }
+}
+
 /// Compares the scripts of many seeds, some at a time.
-fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
+fn compare_all(seeds: impl Iterator<Item = u64> + Send, is_direct: bool) {
     let seeds = Mutex::new(seeds);
     let differences = Mutex::new(Vec::new());
     let upgraded = AtomicUsize::new(0);
@@ -115,7 +125,7 @@ fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
             scope.spawn(|| {
                 loop {
                     let Some(seed) = seeds.lock().unwrap().next() else { return };
-                    let comparison = compare(&generate(seed));
+                    let comparison = compare(&script_of(seed, is_direct));
                     if let Some(moved) = comparison.upgraded {
                         known.fetch_add(1, Ordering::Relaxed);
                         upgraded.fetch_add(usize::from(moved), Ordering::Relaxed);
@@ -128,7 +138,7 @@ fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
         }
     });
     let differences = differences.into_inner().unwrap();
-    report(&differences);
+    report(&differences, is_direct);
     let upgraded = upgraded.into_inner();
     let known = known.into_inner();
     eprintln!("{upgraded} of {known} scripts used shared memory");
@@ -136,10 +146,10 @@ fn compare_all(seeds: impl Iterator<Item = u64> + Send) {
     assert!(upgraded * 10 >= known, "only {upgraded} of {known} scripts used shared memory");
 }
 
-fn report(differences: &[(u64, String)]) {
+fn report(differences: &[(u64, String)], is_direct: bool) {
     let Some((seed, first)) = differences.first() else { return };
     let seeds: Vec<_> = differences.iter().map(|(seed, _)| seed.to_string()).collect();
-    let shortest = variable("LEVADA_SCRIPT_SHORTEN").map(|_| shorten(&generate(*seed)));
+    let shortest = variable("LEVADA_SCRIPT_SHORTEN").map(|_| shorten(&script_of(*seed, is_direct)));
     let shortest = shortest.map_or(String::new(), |script| {
         format!("\nfewer steps that differ:\n{}", compare(&script).difference.unwrap_or_default())
     });
@@ -185,16 +195,24 @@ fn generated_scripts_answer_the_same() {
     let number = |name| variable(name).map(|value| value.parse::<u64>().unwrap());
     if let Some(path) = variable("LEVADA_SCRIPT_FILE") {
         let text = std::fs::read_to_string(&path).unwrap();
-        let difference = compare(&Script::parse(&path, &text, 8)).difference;
+        let script = Script::parse(&path, &text, 8);
+        let script = if is_direct() { direct::prepare(&script) } else { script };
+        let difference = compare(&script).difference;
         assert!(difference.is_none(), "{}", difference.unwrap());
         return;
     }
     if let Some(seed) = number("LEVADA_SCRIPT_SEED") {
-        return compare_all(seed..=seed);
+        return compare_all(seed..=seed, is_direct());
     }
     let count = number("LEVADA_SCRIPT_COUNT").unwrap_or(if in_full() { 300 } else { 60 });
     let first = number("LEVADA_SCRIPT_FIRST").unwrap_or(1);
-    compare_all(first..first + count);
+    compare_all(first..first + count, is_direct());
+}
+
+#[test]
+fn generated_scripts_answer_the_same_without_the_kernel() {
+    let count = if in_full() { 200 } else { 40 };
+    compare_all(1..=count, true);
 }
 
 /// A script of a seed is the same wherever it is made.

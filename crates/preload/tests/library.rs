@@ -74,14 +74,6 @@ pub fn compiled_by(compiler: &str, source: &str, options: &[&str]) -> PathBuf {
 pub fn with_library(command: &mut Command) {
     command.env("LD_PRELOAD", library()).env(SOCKET_VARIABLE, monitor());
     command.env("LEVADA_FAST_OFFER_AT", "2");
-    if is_direct() {
-        command.env("LEVADA_FAST_DIRECT", "1");
-    }
-}
-
-/// Whether scripts run with connections that the kernel does not know (`LEVADA_SCRIPT_DIRECT`).
-pub fn is_direct() -> bool {
-    std::env::var_os("LEVADA_SCRIPT_DIRECT").is_some()
 }
 
 /// The socket of the monitor of this test program, which runs in a thread.

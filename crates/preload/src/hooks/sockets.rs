@@ -188,7 +188,8 @@ unsafe extern "C-unwind" fn setsockopt(
         if !tcp::is_usual(level, name) {
             entry.connection.is_special.store(1, Ordering::Relaxed);
         }
-        if !direct::own_socket(entry) {
+        // Those of TCP change nothing: it does not matter who shares them.
+        if !direct::own_socket(entry) && level != libc::IPPROTO_TCP {
             return errno::fail(libc::EOPNOTSUPP) as c_int;
         }
     }

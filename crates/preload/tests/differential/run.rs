@@ -106,16 +106,19 @@ impl Run {
         for name in ["A", "B", "C"] {
             if script.steps.iter().any(|step| step.process == name) {
                 let fast = library && !script.plain.iter().any(|plain| plain == name);
-                run.spawn(name, fast);
+                run.spawn(name, fast, script.is_direct);
             }
         }
         run
     }
 
-    fn spawn(&mut self, name: &str, fast: bool) {
+    fn spawn(&mut self, name: &str, fast: bool, is_direct: bool) {
         let child = spawn(name, self.folder.path(), |command| {
             if fast {
                 with_library(command);
+            }
+            if fast && is_direct {
+                command.env("LEVADA_FAST_DIRECT", "1");
             }
         });
         let Some((_, mut process)) = accept(&self.listener) else {

@@ -29,6 +29,8 @@ pub struct Script {
     pub origin: String,
     /// Processes that never have the library.
     pub plain: Vec<String>,
+    /// Connections of the second run need not be those of the kernel.
+    pub is_direct: bool,
     pub steps: Vec<Step>,
 }
 
@@ -87,47 +89,6 @@ impl Script {
             self.step(&to, format!("in recv {y} 100 -"));
             self.step(&to, format!("out send {y} 100 {exchange} -"));
             self.step(&from, format!("in recv {x} 100 -"));
-        }
-    }
-
-    /// The script with earlier connections to each listener, before the first one of a process:
-    /// later ones need not be of the kernel's.
-    pub fn with_earlier_connections(&self) -> Self {
-        let mut script = Self { steps: Vec::new(), ..self.clone() };
-        // Listeners that were not closed, and pairs that have connected.
-        let mut listeners: Vec<(String, String)> = Vec::new();
-        let mut pairs: Vec<(String, String)> = Vec::new();
-        for step in &self.steps {
-            let words: Vec<&str> = step.line.split(' ').collect();
-            match words[..] {
-                ["listen", slot, ..] => listeners.push((slot.to_owned(), step.process.clone())),
-                ["close", slot] => listeners.retain(|(other, _)| other != slot),
-                ["connect", _, address] => {
-                    let slot = address.rsplit_once('$').map_or("", |(_, slot)| slot);
-                    let of = listeners.iter().find(|(other, _)| other == slot);
-                    let pair = (step.process.clone(), slot.to_owned());
-                    if let Some((slot, server)) = of.filter(|_| !pairs.contains(&pair)) {
-                        script.connect_earlier((&step.process, address), (server, slot));
-                        pairs.push(pair);
-                    }
-                }
-                _ => {}
-            }
-            script.steps.push(step.clone());
-        }
-        script
-    }
-
-    fn connect_earlier(&mut self, (from, address): (&str, &str), (to, listener): (&str, &str)) {
-        let family = if address.starts_with('[') { "inet6" } else { "inet" };
-        for number in 0..2 {
-            let [client, accepted] = ["v", "w"].map(|kind| format!("{kind}{number}{listener}"));
-            self.step(from, format!("socket {client} {family}"));
-            self.step(from, format!("connect {client} {address}"));
-            self.step(to, format!("poll poll 5000 {listener}=in"));
-            self.step(to, format!("accept {listener} {accepted} accept"));
-            self.step(from, format!("close {client}"));
-            self.step(to, format!("close {accepted}"));
         }
     }
 

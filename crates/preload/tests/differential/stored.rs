@@ -10,8 +10,7 @@ use std::sync::Mutex;
 use std::thread;
 
 use super::script::Script;
-use super::{AT_ONCE, compare, compare_once, variable};
-use crate::library::is_direct;
+use super::{AT_ONCE, compare, compare_once, direct, variable};
 
 /// Exchanges before the steps of a script: a connection is offered in the second one, and goes over
 /// some exchanges later.
@@ -48,10 +47,20 @@ fn differences(
 ) -> Vec<(String, Option<String>)> {
     let mut all = scripts(folder);
     all.retain(|(name, _)| only.is_none_or(|only| only.contains(name)));
+    compare_scripts(&all, exchanges, only.is_some(), |script| script)
+}
+
+/// Compares scripts, each changed by `prepare`.
+fn compare_scripts(
+    all: &[(String, String)],
+    exchanges: &[usize],
+    is_once: bool,
+    prepare: impl Fn(Script) -> Script,
+) -> Vec<(String, Option<String>)> {
     let parse = |(name, text): &(String, String)| {
         let of = |exchanges: &usize| {
             let origin = format!("{name} after {exchanges} exchanges");
-            (name.clone(), Script::parse(&origin, text, *exchanges))
+            (name.clone(), prepare(Script::parse(&origin, text, *exchanges)))
         };
         exchanges.iter().map(of).collect::<Vec<_>>()
     };
@@ -62,7 +71,7 @@ fn differences(
             scope.spawn(|| {
                 loop {
                     let Some((name, script)) = left.lock().unwrap().pop() else { return };
-                    let compare = if only.is_some() { compare_once } else { compare };
+                    let compare = if is_once { compare_once } else { compare };
                     let difference = compare(&script).difference;
                     results.lock().unwrap().push((name, difference));
                 }
@@ -74,11 +83,19 @@ fn differences(
 
 #[test]
 fn stored_scripts_answer_the_same() {
-    let exchanges = if is_direct() { DIRECT } else { EXCHANGES };
-    let found: Vec<_> = differences("scripts", exchanges, None)
+    let found: Vec<_> = differences("scripts", EXCHANGES, None)
         .into_iter()
         .filter_map(|(_, found)| found)
         .collect();
+    assert!(found.is_empty(), "{} runs differ\n\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn stored_scripts_answer_the_same_without_the_kernel() {
+    let mut all = scripts("scripts");
+    all.retain(|(name, _)| !direct::DIFFERENT.iter().any(|(other, _)| other == name));
+    let found = compare_scripts(&all, DIRECT, false, |script| direct::prepare(&script));
+    let found: Vec<_> = found.into_iter().filter_map(|(_, found)| found).collect();
     assert!(found.is_empty(), "{} runs differ\n\n{}", found.len(), found.join("\n"));
 }
 
