@@ -22,8 +22,8 @@ struct Running {
 
 impl Running {
     fn start(program: &PathBuf, arguments: &[&str], sockets: Sockets) -> Self {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(program).args(arguments).stdout(Stdio::piped());
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         if sockets != Sockets::Plain {
             with_library(&mut command);
         }
@@ -39,6 +39,22 @@ impl Running {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
+    }
+
+    /// Reads lines until there were so many that `is_wanted` accepts. Returns all of them.
+    fn lines_until(&mut self, count: usize, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        while lines.iter().filter(|line: &&String| is_wanted(line)).count() < count {
+            let line = self.line();
+            assert!(!line.is_empty() && lines.len() < 1_000_000, "it has ended after {lines:?}");
+            lines.push(line);
+        }
+        lines
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Waits for its end; returns the rest of its output.
@@ -88,4 +104,75 @@ fn without_the_option_at_both_ends_the_kernel_makes_all() {
     ] {
         assert_eq!(direct_of("blocking", 5, server, client), 0);
     }
+}
+
+/// A server of `rules.c` and its port.
+fn server(port: &str, way: &str, sockets: Sockets) -> (Running, String) {
+    let mut server = Running::start(&rules(), &["echo", port, way], sockets);
+    let port = server.line();
+    (server, port)
+}
+
+fn rules() -> PathBuf {
+    compiled("probes/rules.c", &["-pthread"])
+}
+
+fn client(port: &str, way: &str) -> Running {
+    Running::start(&rules(), &["client", port, way], Sockets::Direct)
+}
+
+/// The client of a server that is killed, and started again without the library, gets the new one:
+/// no connection is made to the queue of a dead process.
+#[test]
+fn a_server_that_is_started_again_without_the_library_gets_its_clients() {
+    let (mut first, port) = server("0", "plain", Sockets::Direct);
+    let mut client = client(&port, "plain");
+    client.lines_until(20, |line| line == "direct f");
+    first.kill();
+    let (mut second, _) = server(&port, "plain", Sockets::Plain);
+    let lines = client.lines_until(20, |line| line == "kernel p");
+    assert!(!lines.iter().any(|line| line == "direct p"), "{lines:?}");
+    second.kill();
+    let (_third, _) = server(&port, "plain", Sockets::Direct);
+    client.lines_until(20, |line| line == "direct f");
+}
+
+/// Clients that are killed at any step keep no other client from the server.
+#[test]
+fn clients_that_are_killed_keep_no_other_from_the_server() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    for _ in 0..20 {
+        let mut killed: Vec<Running> = (0..2).map(|_| client(&port, "plain")).collect();
+        // At a step of the next one.
+        killed.iter_mut().for_each(|one| drop(one.lines_until(4, |_| true)));
+        killed.iter_mut().for_each(Running::kill);
+    }
+    client(&port, "plain").lines_until(20, |line| line == "direct f");
+}
+
+#[test]
+fn what_is_unusual_is_made_by_the_kernel() {
+    for way in ["reuseport", "fastopen", "forked", "inherited"] {
+        let (_server, port) = server("0", way, Sockets::Direct);
+        let lines = client(&port, "plain").lines_until(30, |_| true);
+        assert!(lines.iter().all(|line| line == "kernel f"), "{way}: {lines:?}");
+    }
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    client(&port, "plain").lines_until(5, |line| line == "direct f");
+    let lines = client(&port, "bound").lines_until(30, |_| true);
+    assert!(lines.iter().all(|line| line == "kernel f"), "{lines:?}");
+}
+
+#[test]
+fn what_bypasses_the_library_or_has_no_way_back_fails() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    let mut client = client(&port, "limits");
+    assert_eq!(client.line(), "done");
+}
+
+#[test]
+fn a_program_gets_all_descriptors_that_it_may_have() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    let mut client = client(&port, "descriptors");
+    assert_eq!(client.line(), "done");
 }
