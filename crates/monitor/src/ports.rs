@@ -10,10 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_
 
 /// Attempts to find so many free ports in a row.
 const ATTEMPTS: u64 = 64;
-/// The first port of the range in which they are looked for, and the number of ports there: that of
-/// the kernel's own choice by default (ip(7)).
-const FIRST: u64 = 32768;
-const COUNT: u64 = 60999 - FIRST;
+/// Ranges in which they are looked for, in turn: those from which the kernel takes no ports itself by
+/// default (ip(7)). There, ended connections would leave no ports in a row.
+const RANGES: [std::ops::Range<u64>; 2] = [61000..65536, 16384..32768];
 
 /// [`SEGMENTS`] ports in a row, which no other socket gets as long as this is not dropped.
 pub struct Ports {
@@ -26,10 +25,12 @@ impl Ports {
     pub fn bind() -> Option<Self> {
         let random = RandomState::new();
         (0..ATTEMPTS).find_map(|attempt| {
-            let first = FIRST + random.hash_one(attempt) % (COUNT - SEGMENTS as u64);
-            let first = first as u16;
-            let sockets: Option<_> = (first..first + SEGMENTS as u16).map(bound).collect();
-            sockets.map(|sockets| Self { first, _sockets: sockets })
+            let range = &RANGES[attempt as usize % RANGES.len()];
+            let room = range.end - range.start - SEGMENTS as u64;
+            let first = range.start + random.hash_one(attempt) % room;
+            let ports = first..first + SEGMENTS as u64;
+            let sockets: Option<_> = ports.map(|port| bound(port as u16)).collect();
+            sockets.map(|sockets| Self { first: first as u16, _sockets: sockets })
         })
     }
 
