@@ -86,7 +86,7 @@ fn option<T: uapi::Pod>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value
     Some(value)
 }
 
-/// What all clients have.
+/// The listeners, ports and pools of all clients.
 #[derive(Default)]
 pub struct Routes {
     listeners: Vec<(u32, Listening)>,

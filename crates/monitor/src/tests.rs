@@ -1,6 +1,7 @@
 //! A monitor with real sockets.
 
 mod any;
+mod direct;
 pub(crate) mod support;
 
 use std::collections::HashMap;

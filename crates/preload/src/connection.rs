@@ -148,6 +148,8 @@ pub struct Connection {
     pub nodelay: AtomicU32,
     /// 1 once an option is set that only the kernel knows.
     pub is_special: AtomicU32,
+    /// 1 if SO_LINGER may be set.
+    pub has_linger: AtomicU32,
     /// Of listen(2).
     pub backlog: AtomicU32,
     /// The state of this end of the inbound ring.
@@ -261,6 +263,7 @@ impl Connection {
             &self.shares_socket,
             &self.nodelay,
             &self.is_special,
+            &self.has_linger,
             &self.backlog,
             &self.inbound.in_kernel,
             &self.outbound.in_kernel,

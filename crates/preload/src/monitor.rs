@@ -382,7 +382,7 @@ fn learn_pair(
     }
 }
 
-/// How long a call waits for the monitor. It goes on without an answer.
+/// The time for which a call waits for the monitor. It goes on without an answer.
 const ANSWER: Duration = Duration::from_millis(100);
 
 /// Sends a request, and waits for the response of which `read` returns something.

@@ -55,7 +55,7 @@ pub fn offer_at() -> Option<u32> {
     SETTINGS.get().and_then(|settings| settings.offer_at)
 }
 
-/// Whether connections may be made without the kernel (LEVADA_FAST_DIRECT=1).
+/// Returns true if connections may be made without the kernel (LEVADA_FAST_DIRECT=1).
 pub fn is_direct() -> bool {
     socket().is_some() && SETTINGS.get().is_some_and(|settings| settings.is_direct)
 }

@@ -8,7 +8,7 @@
 //! | `LEVADA_SCRIPT_COUNT=500` | runs this many seeds |
 //! | `LEVADA_SCRIPT_FIRST=1000` | begins with this seed |
 //! | `LEVADA_SCRIPT_PLAIN=1` | compares two runs without the library: what differs is a fault of the suite |
-//! | `LEVADA_SCRIPT_DIRECT=1` | the second run has connections that the kernel does not know; each listener has earlier ones in both runs |
+//! | `LEVADA_SCRIPT_DIRECT=1` | runs with connections that the kernel does not know |
 //! | `LEVADA_SCRIPT_TRACE=1` | prints each step as it is answered, with its time |
 //! | `LEVADA_SCRIPT_STRICT=1` | a difference counts although it does not repeat |
 //! | `LEVADA_SCRIPT_SHORTEN=1` | looks for fewer steps that differ, and prints them |
@@ -103,7 +103,7 @@ fn explain(script: &Script, without: &Record, with: &Record) -> String {
     format!("{}\n{}{ends}", script.origin, script.text(note))
 }
 
-/// Whether generated scripts run with connections that the kernel does not know.
+/// Returns true if scripts run with connections that the kernel does not know.
 fn is_direct() -> bool {
     variable("LEVADA_SCRIPT_DIRECT").is_some()
 }

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::library::{compiled, with_library};
 
-/// How a program runs.
+/// The sockets of a program.
 #[derive(Clone, Copy, PartialEq)]
 enum Sockets {
     Plain,

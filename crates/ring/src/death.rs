@@ -18,7 +18,7 @@ mod simulated {
         static LEFT: Cell<Option<u32>> = Cell::new(None);
     }
 
-    /// What a dead process leaves.
+    /// The reason of a panic that stands for a death.
     struct Dead;
 
     /// The process may die here.

@@ -19,7 +19,7 @@ const GENERATIONS: u64 = 1 << 21;
 /// The processes that may have one side: the one that has made it, and those that were forked.
 pub const HOLDERS: usize = 8;
 
-/// How a side has ended.
+/// The end of a side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// It has not.
@@ -127,7 +127,7 @@ impl Ends {
         let _ = word.compare_exchange(0, end as u32, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// How a side has ended.
+    /// The end of a side, if it has one.
     pub fn ended(&self, side: Side) -> End {
         match self.of(side).end.load(Ordering::Acquire) {
             0 => End::Open,

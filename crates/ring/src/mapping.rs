@@ -18,7 +18,7 @@ use crate::shared_copy::{copy_in, copy_out};
 /// Where the shared words of each direction are.
 const CONTROLS: [usize; 2] = [1024, 2048];
 const _: () = assert!(size_of::<Control>() <= 1024 && align_of::<Control>() <= 1024);
-/// Where the [`Ends`] of a segment in a pool are.
+/// The offset of the [`Ends`] of a segment in a pool.
 const ENDS: usize = 3072;
 const _: () = assert!(size_of::<Ends>() <= 1024 && align_of::<Ends>() <= 1024);
 

@@ -1,6 +1,6 @@
 //! The two ends of a connection.
 
-/// Which end of the connection this process is: it decides which ring it writes.
+/// The end of a connection that a process has: it decides which ring the process writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
     /// The end that connected.

@@ -47,7 +47,7 @@ pub struct Arguments {
 
     /// Connect to listeners of other programs with this option without the kernel
     ///
-    /// What the kernel has no part in, it cannot answer for: docs/fast.md has the differences.
+    /// Such connections differ from the kernel's in more ways: docs/fast.md lists them.
     #[arg(long, env = "LEVADA_FAST_DIRECT", value_parser = clap::builder::FalseyValueParser::new())]
     direct: bool,
 

@@ -16,17 +16,17 @@ use crate::{arena, errno, lifecycle, poll, real, tcp};
 
 /// One connection of as many is looked for in the kernel first: neither way keeps the other one
 /// waiting.
-const TURNS: u32 = 8;
+const SHARE: u32 = 8;
 
-/// What the queue had.
+/// The result of a look at the queue.
 enum Found {
     Connection(c_int),
     Failure(c_int),
     Nothing,
 }
 
-/// accept4(2) from the queue of the listener. What the call returns; `None` if the program's own
-/// call is to be made, which does not wait.
+/// accept4(2) from the queue of the listener. Returns the result of the call; `None` if the program's
+/// own call is to be made, which does not wait.
 ///
 /// # Safety
 /// As accept4(2) demands.
@@ -42,7 +42,7 @@ pub unsafe fn accept(
         return None;
     }
     let count = listener.accepted.load(Ordering::Relaxed);
-    let mut is_kernel_first = count % TURNS == TURNS - 1;
+    let mut is_kernel_first = count % SHARE == SHARE - 1;
     let mut deadline = None;
     loop {
         if !is_kernel_first {
@@ -205,9 +205,10 @@ fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
         segment.ends().hold(Side::Acceptor, crate::process::own());
         let port = pair.port(waiting.segment);
         note_addresses(connection, (segment.ends().is_ipv6(), port), listener.port);
-        let timeouts = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO];
-        if timeouts.iter().any(|option| tcp::timeout(entry.fd, *option).is_some()) {
-            connection.has_timeouts.store(1, Ordering::Relaxed);
+        // As it inherits them.
+        let inherited = [&entry.connection.has_timeouts, &entry.connection.has_linger];
+        for (from, to) in inherited.iter().zip([&connection.has_timeouts, &connection.has_linger]) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         connection.begin_direct(pair, (waiting.segment, generation));
         super::opened();

@@ -10,7 +10,7 @@ use super::{ends, is_direct, stock};
 use crate::table::{self, Entry};
 use crate::{errno, real, tcp};
 
-/// Options of a connection, which do not differ from what the library does without them.
+/// TCP_ESTABLISHED of <linux/tcp_states.h>.
 const TCP_ESTABLISHED: u8 = 1;
 
 /// The family of an address of C.
@@ -272,7 +272,7 @@ pub fn has_own_flags(entry: Entry) -> bool {
     is_direct(entry) && entry.connection.shares_socket.load(Ordering::Relaxed) != 0
 }
 
-/// What F_GETFL returns: `known` is what the kernel says of the socket.
+/// The result of F_GETFL: `known` is the kernel's.
 pub fn flags(entry: Entry, known: c_int) -> c_int {
     match entry.connection.nonblocking.load(Ordering::Relaxed) {
         0 => known & !libc::O_NONBLOCK,

@@ -27,7 +27,7 @@ struct Route {
     own: u32,
 }
 
-/// What this process knows of listeners.
+/// The listeners that this process has connected to.
 struct Routes {
     known: Vec<Route>,
     /// Connections of the kernel to listeners that have no queue, as far as is known.
@@ -60,7 +60,7 @@ pub fn before_fork() {
     ROUTES.before_fork(|_| ());
 }
 
-/// connect(2) by the queue of the listener. What the call returns; `None` if the kernel has to make
+/// connect(2) by the queue of the listener. Returns the result of the call; `None` if the kernel has to make
 /// it.
 ///
 /// # Safety
@@ -77,13 +77,12 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         return None;
     }
     let (queue, pair, own) = find(target)?;
-    if !pair.is_alive() {
-        forget(target);
-        return None;
-    }
     let (segment, generation) = pair.begin(target.is_ipv6())?;
     let push = queue.push(Waiting { client: own, segment });
     let Ok(ticket) = push else {
+        if !queue.is_open() {
+            forget(target);
+        }
         return give_back(entry, pair, (segment, generation));
     };
     // The process was alive after the entry was written: else it may have ended before, and another

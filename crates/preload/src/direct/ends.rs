@@ -38,7 +38,9 @@ pub fn goodbye(entry: Entry) {
         inbound.consumer().readable().is_ok_and(|bytes| bytes > 0)
     };
     let is_unread = inbound.as_mut().is_some_and(unread);
-    let is_reset = is_unread || tcp::lingers_not(entry.fd);
+    let lingers_not =
+        connection.has_linger.load(Ordering::Relaxed) != 0 && tcp::lingers_not(entry.fd);
+    let is_reset = is_unread || lingers_not;
     // Before the rings end: who sees their end sees how.
     segment.ends().end(side, if is_reset { End::Reset } else { End::Closed });
     let other = inbound.as_mut().and_then(|inbound| inbound.consumer().abandon());
@@ -49,7 +51,7 @@ pub fn goodbye(entry: Entry) {
     waking::ring(connection, other);
 }
 
-/// This process has this side no more. Others may.
+/// Lets go of this side for this process. Others may have it.
 pub fn leave(entry: Entry) {
     if let Some((segment, side, _)) = place(entry.number) {
         segment.ends().release(side, process::own());
@@ -123,7 +125,7 @@ pub fn take_error(connection: &Connection) -> Option<c_int> {
     }
 }
 
-/// What is ready, whatever the program wants.
+/// The events that are ready, of all.
 pub fn ready(entry: Entry) -> c_short {
     let connection = entry.connection;
     note_reset(connection);
@@ -192,7 +194,8 @@ pub fn shutdown(entry: Entry, how: c_int) -> c_int {
     0
 }
 
-/// The peer has written what no correct peer writes. What a call returns.
+/// Ends a connection whose peer has written what no correct peer writes. Returns the result of the
+/// call.
 pub fn corrupt(entry: Entry) -> isize {
     let connection = entry.connection;
     for path in [&connection.inbound, &connection.outbound] {

@@ -28,7 +28,7 @@ pub struct Pair {
     segments: Guarded<Segments>,
 }
 
-/// What the client knows of its segments.
+/// The client's segments.
 struct Segments {
     /// Those that this process has closed. The other side may have them still.
     closed: Vec<u8>,
@@ -59,7 +59,7 @@ pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
     ALL.with(|all| all.iter().find(|pair| pair.peer == peer && pair.side == side).copied())?
 }
 
-/// How often the monitor's message about a new client is looked for.
+/// Attempts to find the monitor's message about a new client.
 const ATTEMPTS: u32 = 1000;
 
 /// The pool with a client of a listener. The monitor has sent it before the client could make an

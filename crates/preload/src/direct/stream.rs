@@ -20,9 +20,9 @@ const SEND_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_CONFIRM
     | libc::MSG_DONTROUTE;
 
-/// What a step of a call has come to.
+/// The result of a step of a call.
 enum Step {
-    /// What the call returns.
+    /// The result of the call.
     Done(isize),
     /// The caller tries again.
     Again,
@@ -168,7 +168,7 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
     }
 }
 
-/// What a call returns if the peer has reset the connection, or this end is shut.
+/// The result of a call if the peer has reset the connection, or this end is shut.
 fn cannot_send(connection: &Connection, flags: c_int) -> Option<isize> {
     if connection.is_gone.load(Ordering::Relaxed) == 0
         && connection.write_shut.load(Ordering::Relaxed) == 0

@@ -185,6 +185,9 @@ unsafe extern "C-unwind" fn setsockopt(
         if let Some(code) = unsafe { direct::set_option(entry, (level, name), value, length) } {
             return code;
         }
+        if level == libc::SOL_SOCKET && name == libc::SO_LINGER {
+            entry.connection.has_linger.store(1, Ordering::Relaxed);
+        }
         if !tcp::is_usual(level, name) {
             entry.connection.is_special.store(1, Ordering::Relaxed);
         }
