@@ -16,7 +16,7 @@ use super::pairs::{self, Pair};
 use super::{answers, is_on};
 use crate::lock::Guarded;
 use crate::table::{self, Entry};
-use crate::{epoll, errno, monitor, process, tcp, tcp_only, waking};
+use crate::{epoll, errno, monitor, process, spin, tcp, tcp_only, waking};
 
 /// A listener that this process has connected to.
 struct Route {
@@ -30,8 +30,17 @@ struct Route {
 /// The listeners that this process has connected to.
 struct Routes {
     known: Vec<Route>,
-    /// Connections of the kernel to listeners that have no queue, as far as is known.
-    others: Vec<(SocketAddr, u32)>,
+    /// Listeners that have no queue, as far as is known.
+    others: Vec<Other>,
+}
+
+/// A listener that has no queue, as far as is known.
+struct Other {
+    address: SocketAddr,
+    /// Connections of the kernel.
+    count: u32,
+    /// The time of the last question, in [`ticks`](spin::ticks).
+    asked: u32,
 }
 
 /// Listeners that a process keeps in mind.
@@ -77,7 +86,12 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         return None;
     }
     let (queue, pair, own) = find(target)?;
-    let (segment, generation) = pair.begin(target.is_ipv6())?;
+    let Some((segment, generation)) = pair.begin(target.is_ipv6()) else {
+        if pair.is_known_dead() {
+            forget(target);
+        }
+        return None;
+    };
     let push = queue.push(Waiting { client: own, segment });
     let Ok(ticket) = push else {
         if !queue.is_open() {
@@ -129,7 +143,7 @@ fn find(target: SocketAddr) -> Option<(Arc<Queue>, &'static Pair, u32)> {
 fn forget(target: SocketAddr) {
     ROUTES.with(|routes| {
         routes.known.retain(|route| route.address != target);
-        routes.others.retain(|(address, _)| *address != target);
+        routes.others.retain(|other| other.address != target);
     });
 }
 
@@ -202,24 +216,32 @@ pub fn has_connected(fd: c_int) {
     }
 }
 
+/// The time after which a listener is asked for again, in milliseconds.
+const INTERVAL: u32 = 1000;
+
 /// Returns true for the first connection to a listener, the second, the fourth, the eighth, and so
-/// on.
+/// on, and for the first one after a second.
 fn is_worth_asking(target: SocketAddr) -> bool {
     let is_worth = ROUTES.with(|routes| {
         if routes.known.iter().any(|route| route.address == target) {
             return false;
         }
-        let at = routes.others.iter().position(|(address, _)| *address == target);
+        let now = spin::ticks();
+        let at = routes.others.iter().position(|other| other.address == target);
         let at = at.unwrap_or_else(|| {
             if routes.others.len() >= MAX {
                 routes.others.remove(0);
             }
-            routes.others.push((target, 0));
+            routes.others.push(Other { address: target, count: 0, asked: now });
             routes.others.len() - 1
         });
-        let count = &mut routes.others[at].1;
-        *count = count.saturating_add(1);
-        count.is_power_of_two()
+        let other = &mut routes.others[at];
+        other.count = other.count.saturating_add(1);
+        let is_worth = other.count.is_power_of_two() || now.wrapping_sub(other.asked) >= INTERVAL;
+        if is_worth {
+            other.asked = now;
+        }
+        is_worth
     });
     is_worth == Some(true)
 }
@@ -230,7 +252,7 @@ fn learn(target: SocketAddr, (peer, own, queue): (u32, u32, OwnedFd)) {
         return;
     };
     ROUTES.with(|routes| {
-        routes.others.retain(|(address, _)| *address != target);
+        routes.others.retain(|other| other.address != target);
         routes.known.retain(|route| route.address != target);
         if routes.known.len() >= MAX {
             routes.known.remove(0);

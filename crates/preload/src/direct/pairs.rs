@@ -191,6 +191,11 @@ impl Pair {
         is_alive
     }
 
+    /// Returns true once the other process was seen to have ended.
+    pub fn is_known_dead(&self) -> bool {
+        self.is_dead.load(Ordering::SeqCst)
+    }
+
     /// A segment. The caller has a connection in it.
     pub fn segment(&self, number: u8) -> Leaked {
         self.pool.segment(number)
