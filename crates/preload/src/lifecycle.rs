@@ -53,8 +53,9 @@ static END: extern "C" fn() = end;
 
 unsafe extern "C" fn before_fork() {
     prepare::before_fork();
-    direct::before_fork();
     monitor::before_fork();
+    // After it: a thread that handles a message of the monitor notes what it has.
+    direct::before_fork();
     epoll::before_fork();
     table::before_fork();
     arena::before_fork();
@@ -63,8 +64,8 @@ unsafe extern "C" fn before_fork() {
 unsafe extern "C" fn after_fork() {
     arena::after_fork();
     epoll::after_fork();
-    monitor::after_fork();
     direct::after_fork();
+    monitor::after_fork();
     prepare::after_fork();
 }
 

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::library::{compiled, with_library};
 
@@ -114,7 +115,8 @@ fn server(port: &str, way: &str, sockets: Sockets) -> (Running, String) {
 }
 
 fn rules() -> PathBuf {
-    compiled("probes/rules.c", &["-pthread"])
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| compiled("probes/rules.c", &["-pthread"])).clone()
 }
 
 fn client(port: &str, way: &str) -> Running {

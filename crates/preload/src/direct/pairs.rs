@@ -284,7 +284,8 @@ impl Pair {
 
     /// Unmaps the pool with a dead process, unless a connection is in it.
     fn unmap_if_unused(&self) {
-        let is_unused = self.users.load(Ordering::SeqCst) == 0;
+        // In the child of a fork, another thread of the parent may have had the lock.
+        let is_unused = self.users.load(Ordering::SeqCst) == 0 && self.owner == process::own();
         if !is_unused || self.is_unmapped.swap(true, Ordering::SeqCst) {
             return;
         }
