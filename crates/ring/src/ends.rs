@@ -54,6 +54,10 @@ pub struct Ends {
     is_ipv6: AtomicU32,
     /// The number of the client's port among those that are bound for it.
     port: AtomicU32,
+    /// The last generation that a listener has taken.
+    accepted: AtomicU64,
+    /// In the first segment of a pool: 1 once the process that listens can find the pool.
+    is_ready: AtomicU32,
     sides: [Words; 2],
 }
 
@@ -116,9 +120,25 @@ impl Ends {
         self.sides.iter().all(|side| side.done.load(Ordering::Acquire) == generation)
     }
 
+    /// Notes, in the first segment, that the process that listens can find the pool.
+    pub fn set_ready(&self) {
+        self.is_ready.store(1, Ordering::Release);
+    }
+
+    /// Returns true once an entry of the client finds its pool. Reads the first segment.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Acquire) != 0
+    }
+
+    /// Takes the connection for a process that listens. Returns false if the connection was taken
+    /// before, or has ended at both sides: then the entry of the queue is not one of its client.
+    pub fn accept(&self, generation: u64) -> bool {
+        self.accepted.swap(generation, Ordering::AcqRel) != generation && !self.is_free(generation)
+    }
+
     /// Acknowledges the end of a generation for a side. No thread of it uses the rings any more.
     pub fn acknowledge(&self, side: Side, generation: u64) {
-        self.of(side).done.store(generation, Ordering::Release);
+        self.of(side).done.fetch_max(generation, Ordering::Release);
     }
 
     /// Notes how a side ends. The first end counts.
@@ -169,6 +189,16 @@ impl Ends {
         words.is_crowded.load(Ordering::Acquire) != 0
             || holders.into_iter().any(|holder| holder != 0 && is_alive(holder))
     }
+
+    /// Acknowledges the end of a generation for each side whose processes were all killed.
+    pub fn reclaim(&self, generation: u64, is_alive: impl Fn(u32) -> bool) {
+        for side in [Side::Connector, Side::Acceptor] {
+            let is_open = self.of(side).done.load(Ordering::Acquire) != generation;
+            if is_open && self.has_holder(side) && !self.is_held(side, &is_alive) {
+                self.acknowledge(side, generation);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -212,6 +242,35 @@ mod tests {
         assert!(!is_held(&[6]) && is_held(&[5]));
         (0..HOLDERS as u32).for_each(|process| ends.hold(Side::Connector, 100 + process));
         assert!(is_held(&[]), "not all are known");
+    }
+
+    #[test]
+    fn the_sides_of_killed_processes_are_acknowledged() {
+        let ends = Ends::default();
+        ends.begin(1);
+        ends.hold(Side::Connector, 5);
+        ends.acknowledge(Side::Connector, 1);
+        ends.reclaim(1, |_| false);
+        assert!(!ends.is_free(1), "no process has accepted it");
+        ends.hold(Side::Acceptor, 6);
+        ends.reclaim(1, |process| process == 6);
+        assert!(!ends.is_free(1));
+        ends.reclaim(1, |_| false);
+        assert!(ends.is_free(1));
+    }
+
+    #[test]
+    fn a_connection_is_accepted_once() {
+        let ends = Ends::default();
+        assert!(!ends.accept(0), "a segment that was never used");
+        for generation in [1, 2] {
+            ends.begin(generation);
+            assert!(ends.accept(generation) && !ends.accept(generation));
+        }
+        ends.begin(3);
+        ends.acknowledge(Side::Connector, 3);
+        ends.acknowledge(Side::Acceptor, 3);
+        assert!(!ends.accept(3), "it has ended");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub enum NoRoom {
 
 /// An entry that can be taken back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ticket {
+pub struct Pushed {
     slot: usize,
     word: u64,
 }
@@ -146,7 +146,7 @@ impl Words {
     ///
     /// # Errors
     /// [`NoRoom`], and no entry is made.
-    pub fn push(&self, entry: Entry) -> Result<Ticket, NoRoom> {
+    pub fn push(&self, entry: Entry) -> Result<Pushed, NoRoom> {
         for _ in 0..ATTEMPTS {
             let backlog = self.backlog.load(Ordering::SeqCst).min(SLOTS as u64);
             if backlog == 0 {
@@ -164,7 +164,7 @@ impl Words {
             if exchange(&self.slots[slot], empty, word) {
                 death::point();
                 exchange(&self.tail.0, tail, tail.wrapping_add(1));
-                return Ok(Ticket { slot, word });
+                return Ok(Pushed { slot, word });
             }
             // Another process has filled this position, and has perhaps been killed since.
             if self.is_past(tail) {
@@ -175,8 +175,8 @@ impl Words {
     }
 
     /// Takes an entry back. Returns false if it was taken before.
-    pub fn undo(&self, ticket: Ticket) -> bool {
-        let Ticket { slot, word } = ticket;
+    pub fn undo(&self, pushed: Pushed) -> bool {
+        let Pushed { slot, word } = pushed;
         death::point();
         exchange(&self.slots[slot], word, encode(word >> LAP, Slot::Undone))
     }
