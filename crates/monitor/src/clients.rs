@@ -11,7 +11,7 @@ use levada_ring::{Account, History, Segment, Side, records};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
+use crate::connection::{BATCH, Connection, Outgoing, Process, Shown, process_behind};
 use crate::identity::Endpoints;
 use crate::liveness::Kernel;
 use crate::options::Options;
@@ -196,14 +196,17 @@ impl Clients {
                 self.state.withdraw(Offer { client, connection });
                 true
             }
-            Received::Listen(listening) => {
+            Received::Listen { question, listening } => {
                 let is_known = self.listen(client, listening);
-                self.respond(client, Outgoing::new(Response::Listening { is_known }, Vec::new()));
+                let response = Response::Listening { question, is_known };
+                self.respond(client, Outgoing::new(response, Vec::new()));
                 true
             }
-            Received::Find(endpoints) => {
-                if endpoints.and_then(|endpoints| self.route(client, endpoints)).is_none() {
-                    self.respond(client, Outgoing::new(Response::NoRoute, Vec::new()));
+            Received::Find { question, endpoints } => {
+                let route = endpoints.and_then(|endpoints| self.route(client, question, endpoints));
+                if route.is_none() {
+                    let response = Response::NoRoute { question };
+                    self.respond(client, Outgoing::new(response, Vec::new()));
                 }
                 true
             }
@@ -287,21 +290,24 @@ impl Clients {
 
     /// Hands a client the queue of the listener that it is connected to and, for the first route
     /// between two processes, a pool to both. `None` if there is none, or it cannot be handed out.
-    fn route(&mut self, client: u32, endpoints: Endpoints) -> Option<()> {
+    fn route(&mut self, client: u32, question: u32, endpoints: Endpoints) -> Option<()> {
         let is_here = self.kernel.namespace() == Some(endpoints.namespace);
         // Where a packet filter leads the connection elsewhere, no socket has these addresses.
         if !is_here || !self.kernel.exists(&endpoints.reversed()) {
             return None;
         }
         let (peer, queue) = self.routes.find(client, endpoints.remote)?;
+        // Before anything is noted: without one of them, there is no way.
+        let pidfds = [self.process_of(client)?, self.process_of(peer)?];
         let port = self.routes.ports_of(client)?;
         let pool = self.routes.pool_of(client, peer)?;
         let bells = pool.is_some() && self.state.introduce(client, peer);
         let mut for_peer = Vec::new();
         let mut for_client = vec![queue];
         if let Some(pool) = &pool {
-            for_peer.extend([Arc::clone(pool), self.pidfd(client)?]);
-            for_client.extend([Arc::clone(pool), self.pidfd(peer)?]);
+            let [of_client, of_peer] = pidfds;
+            for_peer.extend([Arc::clone(pool), of_client]);
+            for_client.extend([Arc::clone(pool), of_peer]);
         }
         if bells {
             for_peer.extend(self.waking(client)?);
@@ -311,7 +317,8 @@ impl Clients {
         let is_new = pool.is_some();
         let introduced = Response::Pool { peer: client, port, bells };
         let delivered = !is_new || self.respond(peer, Outgoing::new(introduced, for_peer));
-        let route = Response::Route { peer, own: client, port, pool: is_new, bells };
+        let own = client;
+        let route = Response::Route { question, peer, own, port, pool: is_new, bells };
         let delivered = delivered && self.respond(client, Outgoing::new(route, for_client));
         if !delivered && is_new {
             self.routes.forget_pool(client, peer);
@@ -320,8 +327,15 @@ impl Clients {
         delivered.then_some(())
     }
 
-    fn pidfd(&self, client: u32) -> Option<Arc<OwnedFd>> {
-        self.connections.get(&client)?.pidfd().map(Arc::new)
+    /// A pidfd of a client's process. `None` if it is in another namespace of processes: its number
+    /// would stand for another process here.
+    fn process_of(&self, client: u32) -> Option<Arc<OwnedFd>> {
+        let connection = self.connections.get(&client)?;
+        let pidfd = connection.pidfd()?;
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+        let process = process_behind(&pidfd)?.to_string();
+        let is_here = namespace(&process)? == namespace("self")?;
+        is_here.then(|| Arc::new(pidfd))
     }
 
     fn waking(&self, client: u32) -> Option<Vec<Arc<OwnedFd>>> {

@@ -153,8 +153,8 @@ impl Connection {
         !self.outbox.is_empty()
     }
 
-    /// A descriptor of the process that has made the socket, by which its end is seen. `None` before
-    /// Linux 6.5, and once it has ended.
+    /// A descriptor of the process that has made the socket, by which its end is seen. `None`
+    /// before Linux 6.5, and once it has ended.
     pub fn pidfd(&self) -> Option<OwnedFd> {
         let mut descriptor = -1_i32;
         let socket = self.socket.as_fd().as_raw_fd();
@@ -192,4 +192,11 @@ impl TryFrom<Hello> for Process {
             Shown { run, pid, records: Arc::new(records), inode: (file.st_dev, file.st_ino) };
         Ok(Self { shown, waking: waking.map(Arc::new) })
     }
+}
+
+/// The number of the process that a pidfd stands for, in this process's namespace.
+pub fn process_behind(pidfd: &OwnedFd) -> Option<u32> {
+    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
+    let described = std::fs::read_to_string(path).ok()?;
+    described.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }

@@ -2,17 +2,18 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use levada_ring::SEGMENTS;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, ipproto, socket_with, sockopt};
+use rustix::process::{Resource, getrlimit};
 
-/// Attempts to find so many free ports in a row.
-const ATTEMPTS: u64 = 64;
-/// Ranges in which they are looked for, in turn: those from which the kernel takes no ports itself by
-/// default (ip(7)). There, ended connections would leave no ports in a row.
-const RANGES: [std::ops::Range<u64>; 2] = [61000..65536, 16384..32768];
+/// Blocks of [`SEGMENTS`] ports, from 61000 on: the kernel takes none of them itself by default
+/// (ip(7)), and no well-known service listens there.
+const BLOCKS: u64 = (65536 - FIRST) / SEGMENTS as u64;
+const FIRST: u64 = 61056;
+const _: () = assert!(FIRST.is_multiple_of(SEGMENTS as u64));
 
 /// [`SEGMENTS`] ports in a row, which no other socket gets as long as this is not dropped.
 pub struct Ports {
@@ -21,16 +22,16 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Binds ports. `None` if there are none, or no descriptors.
+    /// Binds a block. `None` if none is free, or without descriptors: at most half of those that
+    /// this process may have are for ports.
     pub fn bind() -> Option<Self> {
-        let random = RandomState::new();
-        (0..ATTEMPTS).find_map(|attempt| {
-            let range = &RANGES[attempt as usize % RANGES.len()];
-            let room = range.end - range.start - SEGMENTS as u64;
-            let first = range.start + random.hash_one(attempt) % room;
+        let start = RandomState::new().hash_one(0) % BLOCKS;
+        (0..BLOCKS).find_map(|at| {
+            let first = FIRST + (start + at) % BLOCKS * SEGMENTS as u64;
             let ports = first..first + SEGMENTS as u64;
-            let sockets: Option<_> = ports.map(|port| bound(port as u16)).collect();
-            sockets.map(|sockets| Self { first: first as u16, _sockets: sockets })
+            let sockets: Option<Vec<OwnedFd>> = ports.map(|port| bound(port as u16)).collect();
+            let sockets = sockets.filter(|sockets| sockets.iter().all(is_low))?;
+            Some(Self { first: first as u16, _sockets: sockets })
         })
     }
 
@@ -38,6 +39,12 @@ impl Ports {
     pub fn first(&self) -> u16 {
         self.first
     }
+}
+
+/// Returns true for a descriptor in the lower half of the numbers that this process may have.
+fn is_low(descriptor: &OwnedFd) -> bool {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    u64::from(descriptor.as_raw_fd().unsigned_abs()) < limit / 2
 }
 
 /// A socket that is bound to a port of all addresses, of IPv4 and, where that exists, of IPv6.
@@ -60,24 +67,36 @@ fn bound_to_both(port: u16) -> Result<OwnedFd, Errno> {
 }
 
 fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
-    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
+    // A server with this option may listen there all the same.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
 
+    use rustix::net::listen;
+
     use super::*;
 
     #[test]
-    fn bound_ports_are_given_to_no_other_socket() {
+    fn servers_may_listen_at_bound_ports_and_two_clients_share_none() {
         let ports = Ports::bind().unwrap();
+        let other = Ports::bind().unwrap();
+        assert!(ports.first().abs_diff(other.first()) >= SEGMENTS as u16);
         let last = ports.first() + SEGMENTS as u16 - 1;
         for port in [ports.first(), last] {
-            assert!(TcpListener::bind(("127.0.0.1", port)).is_err());
-            assert!(TcpListener::bind(("::1", port)).is_err());
+            // The standard library sets SO_REUSEADDR.
+            assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
+            // A socket without it gets another port.
+            let family = AddressFamily::INET;
+            let plain =
+                socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+            let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+            assert_eq!(bind(&plain, &address), Err(Errno::ADDRINUSE));
+            assert!(listen(&plain, 1).is_ok());
         }
-        drop(ports);
-        assert!(TcpListener::bind(("127.0.0.1", last)).is_ok());
     }
 }

@@ -28,9 +28,9 @@ pub enum Received {
     /// As [`Request::Watch`].
     Watch { run: u64 },
     /// A socket listens, and has a queue.
-    Listen(Option<Listening>),
+    Listen { question: u32, listening: Option<Listening> },
     /// The addresses of a connection to a listener whose queue is asked for.
-    Find(Option<Endpoints>),
+    Find { question: u32, endpoints: Option<Endpoints> },
 }
 
 /// The addresses of an offered socket and what identifies it, or why it is refused.
@@ -70,8 +70,8 @@ impl Received {
     ) -> Option<Self> {
         let count = match request {
             Request::Hello { .. } => 1 + WAKING,
-            Request::Adopt | Request::Offer { .. } | Request::Find => 1,
-            Request::Listen => 2,
+            Request::Adopt | Request::Offer { .. } | Request::Find { .. } => 1,
+            Request::Listen { .. } => 2,
             Request::Withdraw { .. } | Request::List { .. } | Request::Watch { .. } => 0,
         };
         if descriptors.len() != count {
@@ -106,11 +106,17 @@ impl Received {
             Request::Withdraw { connection } => Some(Self::Withdraw { connection }),
             Request::List { run } => is_own.then_some(Self::List { run }),
             Request::Watch { run } => is_own.then_some(Self::Watch { run }),
-            Request::Listen => {
-                let queue = descriptors.pop()?;
-                Some(Self::Listen(Listening::of(descriptors.first()?, queue)))
+            // A process that has given up its user gets no memory of others.
+            Request::Listen { question } => {
+                let queue = descriptors.pop().filter(|_| is_own);
+                let listening = queue.and_then(|queue| Listening::of(descriptors.first()?, queue));
+                Some(Self::Listen { question, listening })
             }
-            Request::Find => Some(Self::Find(Endpoints::of(descriptors.first()?).ok())),
+            Request::Find { question } => {
+                let socket = descriptors.first().filter(|_| is_own);
+                let endpoints = socket.and_then(|socket| Endpoints::of(socket).ok());
+                Some(Self::Find { question, endpoints })
+            }
         }
     }
 }
@@ -179,8 +185,8 @@ mod tests {
             (Request::Withdraw { connection: 3 }, 0),
             (Request::List { run: 0 }, 0),
             (Request::Watch { run: 1 }, 0),
-            (Request::Listen, 2),
-            (Request::Find, 1),
+            (Request::Listen { question: 1 }, 2),
+            (Request::Find { question: 1 }, 1),
         ] {
             for given in 0..=1 + WAKING {
                 assert_eq!(read(request, given).is_some(), given == count, "{request:?}, {given}");
@@ -234,6 +240,34 @@ mod tests {
                     "{request:?} {user:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_process_of_another_user_gets_no_queue() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let other = own_user().map(|user| user + 1);
+        for (user, is_found) in [(own_user(), true), (other, false), (None, false)] {
+            let read = |request: Request, descriptors| {
+                let bytes = request.encode();
+                Received::read(Packet { bytes, descriptors, user }, &Kernel::new())
+            };
+            let queue = levada_ring::Queue::create().unwrap().0;
+            let descriptors = vec![listener.try_clone().unwrap().into(), queue];
+            let Some(Received::Listen { listening, .. }) =
+                read(Request::Listen { question: 1 }, descriptors)
+            else {
+                panic!("it is a request")
+            };
+            assert_eq!(listening.is_some(), is_found, "{user:?}");
+            let descriptors = vec![near.try_clone().unwrap().into()];
+            let Some(Received::Find { endpoints, .. }) =
+                read(Request::Find { question: 1 }, descriptors)
+            else {
+                panic!("it is a request")
+            };
+            assert_eq!(endpoints.is_some(), is_found, "{user:?}");
         }
     }
 

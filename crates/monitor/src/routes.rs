@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use levada_ring::{Pool, Queue};
 use rustix::net::{AddressFamily, SocketType, getsockname, ipproto, sockopt};
@@ -16,6 +17,8 @@ use crate::ports::Ports;
 
 /// Listeners of one client.
 const LISTENERS: usize = 64;
+/// The time for which no ports are looked for after there were none.
+const PAUSE: Duration = Duration::from_secs(60);
 /// Pools of one client, as client and as server. Further ones stay on TCP.
 const POOLS: usize = 256;
 
@@ -50,6 +53,10 @@ impl Listening {
         let is_dual = address.is_ipv6() && is_all && sockopt::ipv6_v6only(socket) == Ok(false);
         let namespace = option(socket, SOL_SOCKET, SO_NETNS_COOKIE, 0_u64)?;
         Some(Self { namespace, address, is_dual, queue: Arc::new(queue) })
+    }
+
+    fn is_open(&self) -> bool {
+        Queue::open(&self.queue).is_ok_and(|queue| queue.is_open())
     }
 
     /// Returns true if a connection to `remote` reaches this listener, unless a more specific one
@@ -91,6 +98,8 @@ fn option<T: uapi::Pod>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value
 pub struct Routes {
     listeners: Vec<(u32, Listening)>,
     ports: HashMap<u32, Ports>,
+    /// Until this time, no ports are looked for: there were none.
+    without_ports: Option<Instant>,
     /// Pairs of a client and the process that listens.
     pools: HashSet<(u32, u32)>,
 }
@@ -110,8 +119,7 @@ impl Routes {
     /// The process and the queue of the listener that a connection of `client` to this address
     /// reaches. `None` if it has none, or is in the same process.
     pub fn find(&mut self, client: u32, remote: SocketAddr) -> Option<(u32, Arc<OwnedFd>)> {
-        self.listeners
-            .retain(|(_, one)| Queue::open(&one.queue).is_ok_and(|queue| queue.is_open()));
+        self.listeners.retain(|(_, one)| !one.takes(remote) || one.is_open());
         let mut all = self.listeners.iter().filter(|(_, one)| one.takes(remote));
         let (peer, listening) = all.next()?;
         let is_only_one = all.next().is_none();
@@ -123,7 +131,13 @@ impl Routes {
         if let Some(ports) = self.ports.get(&client) {
             return Some(ports.first());
         }
-        let ports = Ports::bind()?;
+        if self.without_ports.is_some_and(|end| Instant::now() < end) {
+            return None;
+        }
+        let Some(ports) = Ports::bind() else {
+            self.without_ports = Instant::now().checked_add(PAUSE);
+            return None;
+        };
         let first = ports.first();
         self.ports.insert(client, ports);
         Some(first)

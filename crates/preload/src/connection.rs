@@ -136,7 +136,7 @@ pub struct Connection {
     pub has_grown: AtomicU32,
     /// Bytes that the outbound ring had carried when it was last looked at for being quiet.
     pub sent_before: AtomicU64,
-    /// The error that the next call finds (SO_ERROR), of a connection that the kernel does not know.
+    /// The error that the next call finds (SO_ERROR), of a connection without the kernel.
     pub error: AtomicU32,
     /// 1 once such a connection was reset.
     pub is_gone: AtomicU32,

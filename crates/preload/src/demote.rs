@@ -7,7 +7,7 @@ use levada_ring::records::{Mode, Reason};
 
 use crate::connection::{Outbound, Path, Phase};
 use crate::table::Entry;
-use crate::{direct, epoll, errno, tcp, waking};
+use crate::{direct, epoll, errno, tcp, tcp_only, waking};
 
 /// Bytes that are sent again at a time.
 const CHUNK: usize = 16 << 10;
@@ -47,7 +47,9 @@ pub fn all(entries: &[Entry], reason: Reason) {
 fn without_tcp(entry: Entry, reason: Reason) {
     match entry.connection.phase() {
         Phase::Direct => entry.connection.note(reason),
-        Phase::Listening => direct::close(entry),
+        // From now on, the program may use connections in ways that this library does not see.
+        Phase::Listening if tcp_only::is_on() => direct::close(entry),
+        Phase::Listening => direct::shut(entry),
         _ => {}
     }
 }

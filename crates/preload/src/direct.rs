@@ -6,7 +6,7 @@
 //! otherwise is answered here: the ends of a stream and resets ([`ends`]), the addresses and the
 //! options ([`answers`]).
 //!
-//! The first connection of two processes is one of the kernel's. Whatever is unusual goes by the
+//! The first connection of two processes is one of the kernel's. Whatever is unusual is made by the
 //! kernel, too.
 
 mod accept;
@@ -15,6 +15,8 @@ mod connect;
 mod ends;
 mod listeners;
 mod pairs;
+mod pool;
+mod ports;
 mod stock;
 mod stream;
 
@@ -24,14 +26,15 @@ use std::time::Duration;
 pub use accept::accept;
 pub use answers::{flags, has_own_flags, name, option, own_socket, set_nonblocking, set_option};
 pub use connect::{connect, has_connected};
-pub use ends::{bury_if_dead, goodbye, leave, position, ready, shutdown, take_error};
-pub use listeners::{accepted, announce, close, has_entry, listened};
-pub use pairs::{Pair, learn};
+pub use ends::{before_exec, bury_if_dead, goodbye, leave, position, ready, shutdown, take_error};
+pub use listeners::{accepted, announce, close, has_entry, listened, shut};
+pub use pairs::{gone, learn};
+pub use pool::Pair;
 pub use stream::{receive, send};
 
 use crate::connection::Phase;
 use crate::table::{self, Entry};
-use crate::{epoll, settings, spin};
+use crate::{epoll, monitor, settings, spin};
 
 /// Between two looks whether the processes at the other ends are alive: a killed one rings no bell.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -63,14 +66,15 @@ pub fn closed() {
     let _ = OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
 }
 
-/// The longest sleep while there are such connections.
+/// The longest sleep while there are such connections, or queues of them.
 pub fn longest_sleep() -> Option<Duration> {
-    (OPEN.load(Ordering::Relaxed) > 0).then_some(INTERVAL)
+    // A client that was killed after it had made an entry has perhaps not rung.
+    (OPEN.load(Ordering::Relaxed) > 0 || listeners::count() > 0).then_some(INTERVAL)
 }
 
 /// Ends the connections whose other ends were killed, if it is time to look.
 pub fn sweep() {
-    if OPEN.load(Ordering::Relaxed) == 0 {
+    if longest_sleep().is_none() {
         return;
     }
     let now = spin::ticks();
@@ -78,6 +82,8 @@ pub fn sweep() {
     let is_time = u128::from(now.wrapping_sub(last)) >= INTERVAL.as_millis() * 9 / 10;
     let claim = || SWEPT.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed);
     if is_time && claim().is_ok() {
+        // Clients that have gone.
+        monitor::collect();
         for entry in table::entries().filter(|entry| is_direct(*entry)) {
             if ends::bury_if_dead(entry) {
                 epoll::look_again(entry.number);
@@ -89,6 +95,8 @@ pub fn sweep() {
 /// In the child of a fork: the pools and listeners are its parent's. What it has inherited, it
 /// shares.
 pub fn in_child() {
+    accept::in_child();
+    listeners::in_child();
     pairs::in_child();
     connect::in_child();
     table::entries().filter(|entry| is_direct(*entry)).for_each(ends::share);

@@ -56,7 +56,10 @@ pub fn wait(
     }
     let result = wait_for_events(epoll, shared, events, (deadline(), mask));
     let saved = errno::last();
-    shared.with(|state| state.pass_ring_on());
+    shared.with(|state| {
+        state.arm_for_others();
+        state.pass_ring_on();
+    });
     errno::set(saved);
     result
 }

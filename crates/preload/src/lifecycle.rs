@@ -160,8 +160,10 @@ pub fn closing(fd: c_int) {
         end_offer(entry, true);
         entry.connection.end();
     } else {
-        if direct::is_direct(entry) {
-            direct::leave(entry);
+        match entry.connection.phase() {
+            Phase::Direct => direct::leave(entry),
+            Phase::Listening => direct::close(entry),
+            _ => {}
         }
         end_offer(entry, false);
     }
@@ -262,10 +264,8 @@ fn end_direct() {
         if !table::forget(entry) {
             continue;
         }
-        match entry.connection.holders.fetch_sub(1, Ordering::AcqRel) {
-            1 => direct::goodbye(entry),
-            _ => direct::leave(entry),
-        }
+        let is_last = entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1;
+        direct::before_exec(entry, is_last);
     }
 }
 

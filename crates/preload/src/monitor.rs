@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use crate::connection::{Connection, Phase};
 use crate::lock::Lock;
 use crate::table::Entry;
-use crate::{arena, direct, history, memory, private, segments, settings, shown, waking};
+use crate::{arena, direct, history, memory, private, segments, settings, shown, spin, waking};
 
 /// The socket; see [`State`].
 static SOCKET: AtomicI32 = AtomicI32::new(-1);
@@ -346,7 +346,10 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
                 }
             }
         }
-        Response::Gone { peer } => waking::forget(peer),
+        Response::Gone { peer } => {
+            waking::forget(peer);
+            direct::gone(peer);
+        }
         Response::Welcome => {
             if let [account, history] = &attached[..] {
                 memory::learn(account);
@@ -363,7 +366,7 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
         }
         Response::Process { .. }
         | Response::Listed
-        | Response::NoRoute
+        | Response::NoRoute { .. }
         | Response::Listening { .. } => {}
     }
 }
@@ -384,18 +387,38 @@ fn learn_pair(
 
 /// The time for which a call waits for the monitor. It goes on without an answer.
 const ANSWER: Duration = Duration::from_millis(100);
+/// The time without questions after one that had no answer, in milliseconds.
+const PAUSE: u32 = 1000;
+/// The time of the last question that had no answer, in [`ticks`](spin::ticks); 0 for none.
+static ASKED_IN_VAIN: AtomicU32 = AtomicU32::new(0);
+/// The number of the last question: an answer that is late is not taken for the next one.
+static QUESTION: AtomicU32 = AtomicU32::new(0);
 
-/// Sends a request, and waits for the response of which `read` returns something.
+/// Sends a request, and waits for the response of which `read` returns something. Returns `None` if
+/// it was not sent, and `Some(None)` without an answer.
 fn ask<T>(
     request: Request,
     attached: &[BorrowedFd<'_>],
     read: impl Fn(Response) -> Option<T>,
-) -> Option<(T, Vec<OwnedFd>)> {
+) -> Option<Option<(T, Vec<OwnedFd>)>> {
     // Another thread asks, or this is a signal handler that has interrupted it.
     let _guard = LOCK.try_lock()?;
+    let last = ASKED_IN_VAIN.load(Ordering::Relaxed);
+    if last != 0 && spin::ticks().wrapping_sub(last) < PAUSE {
+        return None;
+    }
     if !ensure() || with_socket(|socket| send(socket, request, attached)).is_err() {
         return None;
     }
+    let answer = wait_for(read);
+    if answer.is_none() {
+        ASKED_IN_VAIN.store(spin::ticks() | 1, Ordering::Relaxed);
+    }
+    Some(answer)
+}
+
+/// The response of which `read` returns something. The caller holds the lock.
+fn wait_for<T>(read: impl Fn(Response) -> Option<T>) -> Option<(T, Vec<OwnedFd>)> {
     let end = Instant::now() + ANSWER;
     loop {
         match receive() {
@@ -417,15 +440,19 @@ fn ask<T>(
     }
 }
 
-/// Tells the monitor of a listener with a queue. `false` if no client gets it.
-pub fn listen(entry: Entry, queue: &OwnedFd) -> bool {
+/// Tells the monitor of a listener with a queue. Returns false if no client gets it; `None` if the
+/// monitor was not told. Without an answer, clients may get it.
+pub fn listen(entry: Entry, queue: &OwnedFd) -> Option<bool> {
     // SAFETY: the program is in a call on this descriptor; the monitor refuses another file.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+    let asked = QUESTION.fetch_add(1, Ordering::Relaxed);
     let read = |response| match response {
-        Response::Listening { is_known } => Some(is_known),
+        Response::Listening { question, is_known } if question == asked => Some(is_known),
         _ => None,
     };
-    ask(Request::Listen, &[socket, queue.as_fd()], read).is_some_and(|(is_known, _)| is_known)
+    let request = Request::Listen { question: asked };
+    let answer = ask(request, &[socket, queue.as_fd()], read)?;
+    Some(answer.is_none_or(|(is_known, _)| is_known))
 }
 
 /// Asks for the listener that a connection of the kernel leads to: the number of its process, that
@@ -433,12 +460,15 @@ pub fn listen(entry: Entry, queue: &OwnedFd) -> bool {
 pub fn find(entry: Entry) -> Option<(u32, u32, OwnedFd)> {
     // SAFETY: as in `listen`.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
+    let asked = QUESTION.fetch_add(1, Ordering::Relaxed);
     let read = |response| match response {
-        Response::Route { .. } | Response::NoRoute => Some(response),
+        Response::Route { question, .. } | Response::NoRoute { question } => {
+            (question == asked).then_some(response)
+        }
         _ => None,
     };
-    let (response, attached) = ask(Request::Find, &[socket], read)?;
-    let Response::Route { peer, own, port, pool, bells } = response else { return None };
+    let (response, attached) = ask(Request::Find { question: asked }, &[socket], read)??;
+    let Response::Route { peer, own, port, pool, bells, .. } = response else { return None };
     let mut attached = attached.into_iter();
     let queue = attached.next()?;
     learn_pair((peer, Side::Connector, port), (pool, bells), attached);

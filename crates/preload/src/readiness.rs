@@ -9,7 +9,7 @@ use crate::connection::{Connection, Path, PeerEnd, Phase};
 use crate::segments::User;
 use crate::table::Entry;
 use crate::tcp::{self, Queue};
-use crate::{demote, direct, epoll, seccomp, segments, stream, waking};
+use crate::{demote, direct, epoll, seccomp, segments, stream, tcp_only, waking};
 
 /// Events that TCP answers while a direction is not on a ring.
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
@@ -19,7 +19,8 @@ const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
 /// the ring, or has left it.
 pub fn is_by_ring(entry: Entry) -> bool {
     match entry.connection.phase() {
-        Phase::Direct | Phase::Listening => return true,
+        Phase::Direct => return true,
+        Phase::Listening => return !tcp_only::is_on(),
         Phase::Paired if entry.connection.uses_ring() => {}
         _ => return false,
     }

@@ -197,6 +197,7 @@ pub fn is_usual(level: c_int, name: c_int) -> bool {
     match level {
         libc::SOL_SOCKET => OF_SOCKETS.contains(&name) || TIMEOUTS.contains(&name),
         libc::IPPROTO_TCP => OF_TCP.contains(&name),
+        libc::IPPROTO_IPV6 => name == libc::IPV6_V6ONLY,
         _ => false,
     }
 }

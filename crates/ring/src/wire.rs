@@ -58,10 +58,16 @@ pub enum Request {
     },
     /// The attached socket listens, and takes connections by the attached
     /// [`Queue`](crate::Queue), too. [`Response::Listening`] answers.
-    Listen,
+    Listen {
+        /// It is returned in the response.
+        question: u32,
+    },
     /// Asks for the queue of the listener that the attached socket is connected to.
     /// [`Response::Route`] or [`Response::NoRoute`] answers.
-    Find,
+    Find {
+        /// It is returned in the response.
+        question: u32,
+    },
 }
 
 /// From the monitor to a process.
@@ -104,6 +110,8 @@ pub enum Response {
     Listed,
     /// The answer to [`Request::Listen`].
     Listening {
+        /// As in the request.
+        question: u32,
         /// True if clients get the queue.
         is_known: bool,
     },
@@ -111,6 +119,8 @@ pub enum Response {
     /// [`Pool`](crate::Pool) of both processes and a pidfd of the listener's; and, if `bells`, what
     /// wakes it ([`WAKING`]).
     Route {
+        /// As in the request.
+        question: u32,
         /// The number of the process that listens.
         peer: u32,
         /// The number of this process.
@@ -124,7 +134,10 @@ pub enum Response {
         bells: bool,
     },
     /// There is no such queue, or it cannot be used.
-    NoRoute,
+    NoRoute {
+        /// As in the request.
+        question: u32,
+    },
     /// A client has got a route to this process. Attached as to [`Response::Route`], without a
     /// queue.
     Pool {
@@ -213,8 +226,8 @@ impl Request {
             Self::Withdraw { connection } => fields(4, connection),
             Self::List { run } => fields(5, run),
             Self::Watch { run } => fields(6, run),
-            Self::Listen => fields(7, 0),
-            Self::Find => fields(8, 0),
+            Self::Listen { question } => fields(7, question.into()),
+            Self::Find { question } => fields(8, question.into()),
         }
         .encode()
     }
@@ -235,8 +248,8 @@ impl Request {
             4 => Self::Withdraw { connection: first },
             5 => Self::List { run: first },
             6 => Self::Watch { run: first },
-            7 => Self::Listen,
-            8 => Self::Find,
+            7 => Self::Listen { question: first as u32 },
+            8 => Self::Find { question: first as u32 },
             _ => return Err(Unknown),
         };
         if request.encode() == bytes { Ok(request) } else { Err(Unknown) }
@@ -264,19 +277,19 @@ impl Response {
             }
             Self::Listed => Fields { kind: 21, ..Fields::default() },
             Self::Welcome => Fields { kind: 22, ..Fields::default() },
-            Self::Route { peer, own, port, pool, bells } => Fields {
+            Self::Route { question, peer, own, port, pool, bells } => Fields {
                 kind: 23,
                 small: u8::from(pool) | u8::from(bells) << 1,
                 word: peer,
-                first: own.into(),
+                first: u64::from(question) << 32 | u64::from(own),
                 second: port.into(),
             },
             Self::Pool { peer, port, bells } => {
                 Fields { kind: 24, small: bells.into(), word: peer, first: 0, second: port.into() }
             }
-            Self::NoRoute => Fields { kind: 25, ..Fields::default() },
-            Self::Listening { is_known } => {
-                Fields { kind: 26, small: is_known.into(), ..Fields::default() }
+            Self::NoRoute { question } => Fields { kind: 25, word: question, ..Fields::default() },
+            Self::Listening { question, is_known } => {
+                Fields { kind: 26, small: is_known.into(), word: question, ..Fields::default() }
             }
         }
         .encode()
@@ -308,6 +321,7 @@ impl Response {
             21 => Self::Listed,
             22 => Self::Welcome,
             23 => Self::Route {
+                question: (first >> 32) as u32,
                 peer: word,
                 own: first as u32,
                 port: second as u16,
@@ -315,8 +329,8 @@ impl Response {
                 bells: small & 2 != 0,
             },
             24 => Self::Pool { peer: word, port: second as u16, bells: small & 1 != 0 },
-            25 => Self::NoRoute,
-            26 => Self::Listening { is_known: small != 0 },
+            25 => Self::NoRoute { question: word },
+            26 => Self::Listening { question: word, is_known: small != 0 },
             _ => return Err(Unknown),
         };
         if response.encode() == bytes { Ok(response) } else { Err(Unknown) }
@@ -336,8 +350,8 @@ mod tests {
             Request::Withdraw { connection: 3 },
             Request::List { run: 0 },
             Request::Watch { run: 9 },
-            Request::Listen,
-            Request::Find,
+            Request::Listen { question: u32::MAX },
+            Request::Find { question: 11 },
         ];
         for request in requests {
             assert_eq!(Request::decode(&request.encode()), Ok(request));
@@ -348,13 +362,16 @@ mod tests {
             Response::Process { pid: 5, run: 6, alive: false },
             Response::Listed,
             Response::Welcome,
-            Response::NoRoute,
+            Response::NoRoute { question: u32::MAX },
         ];
         for flag in [false, true] {
             let own = u32::MAX;
-            responses.push(Response::Listening { is_known: flag });
+            let question = 1 << 31;
+            responses.push(Response::Listening { question, is_known: flag });
             responses.push(Response::Pool { peer: 3, port: u16::MAX, bells: flag });
-            responses.push(Response::Route { peer: 3, own, port: 9, pool: flag, bells: !flag });
+            let pool = flag;
+            let bells = !flag;
+            responses.push(Response::Route { question, peer: 3, own, port: 9, pool, bells });
         }
         for side in [Side::Connector, Side::Acceptor] {
             for bells in [false, true] {

@@ -14,13 +14,15 @@ use super::support::{PATIENT, Process, Running, connected};
 fn announced(server: &Process, listener: impl AsFd) -> (Queue, bool) {
     let (file, queue) = Queue::create().unwrap();
     queue.open(5, 0);
-    server.send(Request::Listen, &[listener.as_fd(), file.as_fd()]);
-    let Response::Listening { is_known } = server.response() else { panic!("no answer") };
+    server.send(Request::Listen { question: 5 }, &[listener.as_fd(), file.as_fd()]);
+    let Response::Listening { question: 5, is_known } = server.response() else {
+        panic!("no answer")
+    };
     (queue, is_known)
 }
 
 fn found(client: &Process, connection: impl AsFd) -> (Response, Vec<OwnedFd>) {
-    client.send(Request::Find, &[connection.as_fd()]);
+    client.send(Request::Find { question: 9 }, &[connection.as_fd()]);
     client.receive()
 }
 
@@ -30,11 +32,11 @@ fn a_client_gets_the_queue_of_the_listener_that_it_is_connected_to() {
     let [server, client] = [1, 2].map(|run| monitor.process(run));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, _far) = connected(&listener);
-    assert_eq!(found(&client, &near).0, Response::NoRoute);
+    assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
     let (queue, is_known) = announced(&server, &listener);
     assert!(is_known);
     let (response, descriptors) = found(&client, &near);
-    let Response::Route { peer, own, port, pool: true, bells: true } = response else {
+    let Response::Route { question: 9, peer, own, port, pool: true, bells: true } = response else {
         panic!("{response:?}");
     };
     assert_eq!(descriptors.len(), 3 + WAKING);
@@ -49,11 +51,12 @@ fn a_client_gets_the_queue_of_the_listener_that_it_is_connected_to() {
     let (near, _far) = connected(&other);
     let (_queue, _) = announced(&server, &other);
     let (response, descriptors) = found(&client, &near);
-    assert_eq!(response, Response::Route { peer, own, port, pool: false, bells: false });
+    let again = Response::Route { question: 9, peer, own, port, pool: false, bells: false };
+    assert_eq!(response, again);
     assert_eq!(descriptors.len(), 1);
     queue.close();
     let (near, _far) = connected(&listener);
-    assert_eq!(found(&client, &near).0, Response::NoRoute);
+    assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
 }
 
 #[test]
@@ -64,10 +67,10 @@ fn a_process_gets_no_route_to_itself_nor_to_one_that_has_ended() {
     let (near, _far) = connected(&listener);
     let (_queue, is_known) = announced(&server, &listener);
     assert!(is_known);
-    assert_eq!(found(&server, &near).0, Response::NoRoute);
+    assert_eq!(found(&server, &near).0, Response::NoRoute { question: 9 });
     drop(server);
     client.settle();
-    assert_eq!(found(&client, &near).0, Response::NoRoute);
+    assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn a_connection_that_the_kernel_leads_elsewhere_has_no_route() {
     // As after a redirection: no socket has the addresses of the other end.
     rustix::net::sockopt::set_socket_linger(&far, Some(std::time::Duration::ZERO)).unwrap();
     drop(far);
-    assert_eq!(found(&client, &near).0, Response::NoRoute);
+    assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
 }
 
 #[test]

@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use levada_ring::Side;
+use levada_ring::queue::SLOTS;
 use levada_ring::records::Record;
 use libc::{c_int, pollfd, sockaddr, socklen_t};
 
 use super::listeners::{self, Listener};
 use super::{answers, pairs};
-use crate::connection::Connection;
+use crate::connection::{Connection, Phase};
+use crate::lock::Lock;
 use crate::table::{self, Entry};
-use crate::{arena, errno, lifecycle, poll, real, tcp};
+use crate::{arena, errno, lifecycle, monitor, poll, real, seccomp, tcp, tcp_only};
 
 /// One connection of as many is looked for in the kernel first: neither way keeps the other one
 /// waiting.
@@ -25,8 +27,24 @@ enum Found {
     Nothing,
 }
 
-/// accept4(2) from the queue of the listener. Returns the result of the call; `None` if the program's
-/// own call is to be made, which does not wait.
+/// Held while a thread accepts from the kernel for a listener that has no queue yet.
+static WITHOUT_QUEUE: Lock = Lock::new();
+
+/// In the child of a fork: no thread of its parent accepts here.
+pub fn in_child() {
+    WITHOUT_QUEUE.free();
+}
+
+/// The arguments of accept4(2) after the listener.
+#[derive(Clone, Copy)]
+struct Call {
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+}
+
+/// accept4(2) from the queue of the listener, or the kernel. Returns the result of the call; `None`
+/// if the program's own call is to be made, which does not wait, or has no part in a queue.
 ///
 /// # Safety
 /// As accept4(2) demands.
@@ -36,34 +54,29 @@ pub unsafe fn accept(
     length: *mut socklen_t,
     flags: c_int,
 ) -> Option<c_int> {
-    let entry = table::find(fd)?;
-    let listener = listeners::find(entry)?;
-    if flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) != 0 {
+    let entry = table::find(fd).filter(|entry| entry.connection.phase() == Phase::Listening)?;
+    let is_usual = flags & !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) == 0;
+    if !is_usual || tcp_only::is_on() || seccomp::is_sealed() {
         return None;
     }
-    let count = listener.accepted.load(Ordering::Relaxed);
-    let mut is_kernel_first = count % SHARE == SHARE - 1;
+    let call = Call { address, length, flags };
     let mut deadline = None;
     loop {
-        if !is_kernel_first {
-            match take(entry, listener, flags) {
-                Found::Connection(new) => {
-                    listener.accepted.fetch_add(1, Ordering::Relaxed);
-                    // SAFETY: as the caller promises.
-                    unsafe { answers::write_name(new, address, length, false) };
-                    return Some(new);
+        let found = match listeners::find(entry) {
+            // SAFETY: as the caller promises.
+            Some(listener) => unsafe { from_both(entry, listener, call) },
+            // Another process may take what this thread sees, and it would wait in the kernel.
+            None if listeners::is_shared(entry.connection) => return None,
+            // No thread waits in the kernel, where it would not learn of the queue.
+            // SAFETY: as the caller promises.
+            None => unsafe { from_kernel(fd, &WITHOUT_QUEUE, call) }.inspect(|new| {
+                if *new >= 0 {
+                    listeners::accepted(fd);
                 }
-                Found::Failure(number) => return Some(errno::fail(number) as c_int),
-                Found::Nothing => {}
-            }
-        }
-        // SAFETY: as the caller promises.
-        if let Some(new) = unsafe { from_kernel(fd, listener, address, length, flags) } {
-            listener.accepted.fetch_add(1, Ordering::Relaxed);
-            return Some(new);
-        }
-        if std::mem::take(&mut is_kernel_first) {
-            continue;
+            }),
+        };
+        if found.is_some() {
+            return found;
         }
         if tcp::is_nonblocking(fd) {
             return None;
@@ -75,6 +88,43 @@ pub unsafe fn accept(
     }
 }
 
+/// A connection of the queue or of the kernel, if there is one: of the kernel first in one of
+/// [`SHARE`] calls.
+///
+/// # Safety
+/// As accept4(2) demands.
+unsafe fn from_both(entry: Entry, listener: &'static Listener, call: Call) -> Option<c_int> {
+    let is_kernel_first = listener.accepted.load(Ordering::Relaxed) % SHARE == SHARE - 1;
+    // SAFETY: as the caller promises.
+    let by_queue = || unsafe { from_queue(entry, listener, call) };
+    // SAFETY: as the caller promises.
+    let by_kernel = || unsafe { from_kernel(entry.fd, &listener.in_kernel, call) };
+    let found = match is_kernel_first {
+        true => by_kernel().or_else(by_queue),
+        false => by_queue().or_else(by_kernel),
+    };
+    if found.is_some_and(|new| new >= 0) {
+        listener.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+    found
+}
+
+/// A connection that waits in the queue, if there is one; or the failure of the call.
+///
+/// # Safety
+/// As accept4(2) demands.
+unsafe fn from_queue(entry: Entry, listener: &'static Listener, call: Call) -> Option<c_int> {
+    match take(entry, listener, call.flags) {
+        Found::Connection(new) => {
+            // SAFETY: as the caller promises.
+            unsafe { answers::write_name(new, call.address, call.length, false) };
+            Some(new)
+        }
+        Found::Failure(number) => Some(errno::fail(number) as c_int),
+        Found::Nothing => None,
+    }
+}
+
 fn deadline_of(fd: c_int) -> Option<Instant> {
     tcp::timeout(fd, libc::SO_RCVTIMEO).and_then(|timeout| Instant::now().checked_add(timeout))
 }
@@ -83,24 +133,20 @@ fn deadline_of(fd: c_int) -> Option<Instant> {
 ///
 /// # Safety
 /// As accept4(2) demands.
-unsafe fn from_kernel(
-    fd: c_int,
-    listener: &Listener,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    flags: c_int,
-) -> Option<c_int> {
-    // No other thread takes it in between.
-    let _guard = listener.in_kernel.lock()?;
+unsafe fn from_kernel(fd: c_int, lock: &Lock, call: Call) -> Option<c_int> {
+    // No other thread takes it in between. In a handler that has interrupted one, the call is made.
+    let _guard = lock.lock();
     if tcp::ready(fd, libc::POLLIN) == 0 {
         return None;
     }
     // SAFETY: as the caller promises.
-    let new = unsafe { real::accept4(fd, address, length, flags) };
+    let new = unsafe { real::accept4(fd, call.address, call.length, call.flags) };
     if new >= 0 {
         let saved = errno::last();
         lifecycle::is_new(new);
         lifecycle::opened(new, true);
+        // The pools of new clients, which use them once this process has them.
+        monitor::collect();
         errno::set(saved);
     }
     Some(new)
@@ -112,7 +158,7 @@ fn wait(fd: c_int, deadline: Option<Instant>) -> Option<c_int> {
     let wait = poll::Wait { deadline: || deadline, mask: std::ptr::null() };
     let ready = match poll::poll(&mut set, wait) {
         Some(ready) => ready,
-        // The listener has no queue any more.
+        // The queue of the listener is closed.
         // SAFETY: one entry.
         None => unsafe { real::poll(set.as_mut_ptr(), 1, 1000) },
     };
@@ -194,14 +240,17 @@ impl Found {
 
 /// Gives the next connection of the queue to `connection`. `false` if there is none.
 fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
-    while let Some(waiting) = listener.queue.take() {
-        // Another process than those that the monitor has introduced made this entry.
-        let Some(pair) = pairs::of_client(waiting.client) else { continue };
-        if !pair.enter() {
-            continue;
-        }
+    // Entries that no correct client has made are dropped: not more of them in one call.
+    for _ in 0..SLOTS {
+        let taken = pairs::take(|| listener.queue.take());
+        let Some((waiting, pair)) = taken else { return false };
+        let Some(pair) = pair else { continue };
         let segment = pair.segment(waiting.segment);
         let generation = segment.ends().generation();
+        if !segment.ends().accept(generation) {
+            pair.leave();
+            continue;
+        }
         segment.ends().hold(Side::Acceptor, crate::process::own());
         let port = pair.port(waiting.segment);
         note_addresses(connection, (segment.ends().is_ipv6(), port), listener.port);

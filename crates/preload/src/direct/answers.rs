@@ -1,4 +1,4 @@
-//! What the kernel would say of a connection: addresses, options, flags.
+//! The answers of the kernel for a connection: addresses, options, flags.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
@@ -120,7 +120,7 @@ pub unsafe fn name(
     Some(0)
 }
 
-/// Writes an address of a connection: its own, or that of its peer.
+/// Writes an address of a connection: its own, or its peer's.
 ///
 /// # Safety
 /// As getsockname(2) demands, or both are null.
@@ -165,7 +165,7 @@ fn of_ipv6(address: SocketAddr) -> Vec<u8> {
     bytes
 }
 
-/// getsockopt(2), where the kernel's answer is that of a socket which is not connected. `real` makes
+/// getsockopt(2), where the kernel would answer for a socket that is not connected. `real` makes
 /// the program's own call.
 ///
 /// # Safety
@@ -229,8 +229,8 @@ pub unsafe fn set_option(
     Some(0)
 }
 
-/// Gives a descriptor that shares its socket with other connections one of its own, whose options
-/// may differ. `false` if there is none.
+/// Gives a descriptor that shares its socket with other connections a socket for itself, whose
+/// options may differ. `false` if there is none.
 pub fn own_socket(entry: Entry) -> bool {
     if !has_own_flags(entry) {
         return true;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use levada_ring::ends::End;
 use levada_ring::queue::Entry as Waiting;
@@ -12,7 +12,8 @@ use levada_ring::{Queue, Side};
 use libc::{c_int, sockaddr, socklen_t};
 
 use super::listeners::is_new;
-use super::pairs::{self, Pair};
+use super::pairs;
+use super::pool::Pair;
 use super::{answers, is_on};
 use crate::lock::Guarded;
 use crate::table::{self, Entry};
@@ -21,6 +22,8 @@ use crate::{epoll, errno, monitor, process, spin, tcp, tcp_only, waking};
 /// A listener that this process has connected to.
 struct Route {
     address: SocketAddr,
+    /// The network namespace of the address.
+    namespace: u64,
     queue: Arc<Queue>,
     pair: &'static Pair,
     /// The number that the monitor has given to this process.
@@ -47,8 +50,6 @@ struct Other {
 const MAX: usize = 256;
 
 static ROUTES: Guarded<Routes> = Guarded::new(Routes { known: Vec::new(), others: Vec::new() });
-/// The network namespace of this process's sockets, once it is known; all others go by the kernel.
-static NAMESPACE: AtomicU64 = AtomicU64::new(0);
 
 /// See [`in_child`](super::in_child).
 pub fn in_child() {
@@ -69,8 +70,8 @@ pub fn before_fork() {
     ROUTES.before_fork(|_| ());
 }
 
-/// connect(2) by the queue of the listener. Returns the result of the call; `None` if the kernel has to make
-/// it.
+/// connect(2) by the queue of the listener. Returns the result of the call; `None` if the kernel
+/// has to make it.
 ///
 /// # Safety
 /// As connect(2) demands.
@@ -85,7 +86,7 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     if !target.ip().is_loopback() || !may_be_direct(entry, target) {
         return None;
     }
-    let (queue, pair, own) = find(target)?;
+    let (queue, pair, own) = find(fd, target)?;
     let Some((segment, generation)) = pair.begin(target.is_ipv6()) else {
         if pair.is_known_dead() {
             forget(target);
@@ -93,7 +94,7 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
         return None;
     };
     let push = queue.push(Waiting { client: own, segment });
-    let Ok(ticket) = push else {
+    let Ok(pushed) = push else {
         if !queue.is_open() {
             forget(target);
         }
@@ -101,10 +102,12 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     };
     // The process was alive after the entry was written: else it may have ended before, and another
     // one listens now.
-    if !queue.is_open() || !pair.is_alive() {
-        queue.undo(ticket);
+    if !queue.is_open() || !pair.is_surely_alive() {
         forget(target);
-        return give_back(entry, pair, (segment, generation));
+        // An entry that was taken is a connection, which has perhaps ended.
+        if queue.undo(pushed) {
+            return give_back(entry, pair, (segment, generation));
+        }
     }
     begin(entry, pair, (segment, generation), target);
     ring(pair, &queue);
@@ -129,12 +132,14 @@ fn may_be_direct(entry: Entry, target: SocketAddr) -> bool {
         && is_nonblocking == tcp::is_nonblocking(entry.fd)
         && tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(domain)
         && !answers::is_bound(entry.fd)
-        && tcp::namespace(entry.fd) == Some(NAMESPACE.load(Ordering::Relaxed))
 }
 
-fn find(target: SocketAddr) -> Option<(Arc<Queue>, &'static Pair, u32)> {
+fn find(fd: c_int, target: SocketAddr) -> Option<(Arc<Queue>, &'static Pair, u32)> {
     ROUTES.with(|routes| {
         let route = routes.known.iter().find(|route| route.address == target)?;
+        if tcp::namespace(fd) != Some(route.namespace) {
+            return None;
+        }
         Some((Arc::clone(&route.queue), route.pair, route.own))
     })?
 }
@@ -147,15 +152,12 @@ fn forget(target: SocketAddr) {
     });
 }
 
-/// Ends a connection that was not made. The kernel makes it.
+/// Ends a connection of which no process can find an entry. The kernel makes it.
 fn give_back(entry: Entry, pair: &'static Pair, (number, generation): (u8, u64)) -> Option<c_int> {
     let segment = pair.segment(number);
     segment.ends().end(Side::Connector, End::Closed);
     segment.bury(Side::Connector);
-    // No process takes the entry, or takes it and finds its end.
-    if !pair.is_alive() {
-        segment.ends().acknowledge(Side::Acceptor, generation);
-    }
+    segment.ends().acknowledge(Side::Acceptor, generation);
     pair.end(number, generation, true);
     entry.connection.note(Reason::None);
     None
@@ -207,11 +209,8 @@ pub fn has_connected(fd: c_int) {
         return;
     };
     if is_worth_asking(target) && !tcp_only::is_on() && waking::prepare().is_ok() {
-        if let Some(namespace) = tcp::namespace(fd) {
-            NAMESPACE.store(namespace, Ordering::Relaxed);
-        }
-        if let Some(found) = monitor::find(entry) {
-            learn(target, found);
+        if let (Some(namespace), Some(found)) = (tcp::namespace(fd), monitor::find(entry)) {
+            learn(target, namespace, found);
         }
     }
 }
@@ -219,8 +218,8 @@ pub fn has_connected(fd: c_int) {
 /// The time after which a listener is asked for again, in milliseconds.
 const INTERVAL: u32 = 1000;
 
-/// Returns true for the first connection to a listener, the second, the fourth, the eighth, and so
-/// on, and for the first one after a second.
+/// Returns true for the second connection to a listener, the fourth, the eighth, and so on, and for
+/// the first one after a second.
 fn is_worth_asking(target: SocketAddr) -> bool {
     let is_worth = ROUTES.with(|routes| {
         if routes.known.iter().any(|route| route.address == target) {
@@ -237,7 +236,9 @@ fn is_worth_asking(target: SocketAddr) -> bool {
         });
         let other = &mut routes.others[at];
         other.count = other.count.saturating_add(1);
-        let is_worth = other.count.is_power_of_two() || now.wrapping_sub(other.asked) >= INTERVAL;
+        // The first one is often the only one.
+        let is_second = other.count > 1 && other.count.is_power_of_two();
+        let is_worth = is_second || now.wrapping_sub(other.asked) >= INTERVAL;
         if is_worth {
             other.asked = now;
         }
@@ -247,7 +248,7 @@ fn is_worth_asking(target: SocketAddr) -> bool {
 }
 
 /// The monitor has found the listener.
-fn learn(target: SocketAddr, (peer, own, queue): (u32, u32, OwnedFd)) {
+fn learn(target: SocketAddr, namespace: u64, (peer, own, queue): (u32, u32, OwnedFd)) {
     let (Ok(queue), Some(pair)) = (Queue::open(&queue), pairs::find(peer, Side::Connector)) else {
         return;
     };
@@ -257,6 +258,7 @@ fn learn(target: SocketAddr, (peer, own, queue): (u32, u32, OwnedFd)) {
         if routes.known.len() >= MAX {
             routes.known.remove(0);
         }
-        routes.known.push(Route { address: target, queue: Arc::new(queue), pair, own });
+        let queue = Arc::new(queue);
+        routes.known.push(Route { address: target, namespace, queue, pair, own });
     });
 }

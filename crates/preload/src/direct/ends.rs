@@ -1,4 +1,4 @@
-//! How a connection without TCP ends, and what is ready of it, as TCP would show it.
+//! The end of a connection without TCP, and what is ready of it, as TCP would show it.
 
 use std::sync::atomic::Ordering;
 
@@ -6,19 +6,30 @@ use levada_ring::ends::End;
 use levada_ring::{Leaked, Side};
 use libc::{c_int, c_short};
 
-use super::pairs::{self, Pair};
+use super::pairs;
+use super::pool::Pair;
 use crate::connection::{Connection, Path};
+use crate::segments::User;
 use crate::table::Entry;
 use crate::{epoll, errno, process, segments, tcp, waking};
 
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
 const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
 
-/// The segment of a connection, this process's side of it, and the pool that it is in.
-fn place(number: u32) -> Option<(Leaked, Side, &'static Pair)> {
+/// The segment of a connection, which is mapped while this exists, this process's side of it, and
+/// the pool that it is in.
+struct Used {
+    segment: Leaked,
+    side: Side,
+    pair: &'static Pair,
+    _user: User,
+}
+
+fn place(number: u32) -> Option<Used> {
     let own = segments::own(number);
+    let user = User::asleep(number);
     let (segment, side) = own.segment()?;
-    Some((segment, side, own.pair()?.0))
+    Some(Used { segment, side, pair: own.pair()?.0, _user: user })
 }
 
 /// The other side.
@@ -32,7 +43,7 @@ fn peer_of(side: Side) -> Side {
 /// The last process that has this side closes it.
 pub fn goodbye(entry: Entry) {
     let connection = entry.connection;
-    let Some((segment, side, _)) = place(entry.number) else { return };
+    let Some(Used { segment, side, _user, .. }) = place(entry.number) else { return };
     let mut inbound = connection.lock_inbound();
     let unread = |inbound: &mut crate::connection::Inbound<'_>| {
         inbound.consumer().readable().is_ok_and(|bytes| bytes > 0)
@@ -51,24 +62,36 @@ pub fn goodbye(entry: Entry) {
     waking::ring(connection, other);
 }
 
-/// Lets go of this side for this process. Others may have it.
+/// Lets go of this side for this process. Others may have it. The process is a holder of the
+/// segment until no thread uses it.
 pub fn leave(entry: Entry) {
-    if let Some((segment, side, _)) = place(entry.number) {
-        segment.ends().release(side, process::own());
+    if place(entry.number).is_some() {
         super::closed();
+    }
+}
+
+/// Lets go of the segment of a connection before this process becomes another program, which ends
+/// all threads that may use it.
+pub fn before_exec(entry: Entry, is_last: bool) {
+    match is_last {
+        true => goodbye(entry),
+        false => leave(entry),
+    }
+    if let Some((pair, number, generation)) = segments::own(entry.number).pair() {
+        pair.let_go(number, generation, is_last);
     }
 }
 
 /// This process has been forked, and has this side, too.
 pub fn share(entry: Entry) {
-    if let Some((segment, side, _)) = place(entry.number) {
+    if let Some(Used { segment, side, _user, .. }) = place(entry.number) {
         segment.ends().hold(side, process::own());
     }
 }
 
-/// If no process has the other side any more, shows its end. Returns true if it has done so.
+/// If no process has the other side, shows its end. Returns true if it has done so.
 pub fn bury_if_dead(entry: Entry) -> bool {
-    let Some((segment, side, pair)) = place(entry.number) else { return false };
+    let Some(Used { segment, side, pair, _user }) = place(entry.number) else { return false };
     let peer = peer_of(side);
     let ends = segment.ends();
     if ends.ended(peer) != End::Open {
@@ -81,6 +104,8 @@ pub fn bury_if_dead(entry: Entry) -> bool {
     if !is_held {
         ends.end(peer, End::Closed);
         segment.bury(peer);
+        // If all of that process has ended, its pool is unmapped with the last connection.
+        pair.is_alive();
     }
     !is_held
 }
@@ -92,7 +117,7 @@ pub fn note_reset(connection: &Connection) {
     }
     let number = crate::arena::number(connection);
     let is_reset = place(number)
-        .is_some_and(|(segment, side, _)| segment.ends().ended(peer_of(side)) == End::Reset);
+        .is_some_and(|used| used.segment.ends().ended(peer_of(used.side)) == End::Reset);
     if is_reset {
         set_gone(connection, libc::ECONNRESET);
     }
@@ -106,7 +131,7 @@ pub fn set_gone(connection: &Connection, error: c_int) {
     epoll::look_again(crate::arena::number(connection));
 }
 
-/// Returns true once both directions have ended: the kernel has no connection any more.
+/// Returns true once both directions have ended: the kernel would have no connection left.
 pub fn is_over(connection: &Connection) -> bool {
     note_reset(connection);
     let has_peer_ended =
@@ -201,7 +226,7 @@ pub fn corrupt(entry: Entry) -> isize {
     for path in [&connection.inbound, &connection.outbound] {
         path.set_path(Path::Back);
     }
-    if let Some((segment, side, _)) = place(entry.number) {
+    if let Some(Used { segment, side, _user, .. }) = place(entry.number) {
         segment.ends().end(side, End::Reset);
         let waiters = segment.end_all(side);
         waiters.into_iter().for_each(|waiter| waking::ring(connection, waiter));

@@ -34,6 +34,7 @@ const MAX: usize = 1024;
 
 static ALL: [AtomicPtr<Listener>; RECORDS] = [const { AtomicPtr::new(null_mut()) }; RECORDS];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+static QUEUES: AtomicUsize = AtomicUsize::new(0);
 
 /// The listener with a number, once it has a queue.
 pub fn find(entry: Entry) -> Option<&'static Listener> {
@@ -62,6 +63,13 @@ pub fn listened(fd: c_int, backlog: c_int) {
     // Negative numbers stand for the largest one.
     let backlog = u32::try_from(backlog).unwrap_or(u32::MAX);
     entry.connection.backlog.store(backlog, Ordering::Relaxed);
+    // From now on, threads that wait for connections can be woken by a bell, see `open`.
+    if !tcp_only::is_on() && !seccomp::is_sealed() && waking::prepare().is_ok() {
+        if find(entry).is_none() {
+            set(entry, null_mut());
+        }
+        entry.connection.advance(Phase::Fresh, Phase::Listening);
+    }
     if let Some(listener) = find(entry).filter(|listener| listener.queue.is_open()) {
         listener.queue.open(backlog, entry.number as u16);
     }
@@ -72,8 +80,10 @@ pub fn listened(fd: c_int, backlog: c_int) {
 pub fn accepted(fd: c_int) {
     let Some(entry) = table::find(fd).filter(|_| is_on()) else { return };
     let connection = entry.connection;
+    monitor::collect();
     let count = connection.calls.fetch_add(1, Ordering::Relaxed) + 1;
-    if connection.phase() == Phase::Fresh && count.is_power_of_two() && may_have_queue(entry) {
+    let has_none = connection.phase() == Phase::Listening && find(entry).is_none();
+    if has_none && count.is_power_of_two() && may_have_queue(entry) {
         open(entry);
     }
 }
@@ -82,15 +92,21 @@ fn may_have_queue(entry: Entry) -> bool {
     let connection = entry.connection;
     let is_nonblocking = connection.nonblocking.load(Ordering::Relaxed) != 0;
     process::owns_tables()
-        && connection.holders.load(Ordering::Relaxed) == 1
+        && !is_shared(connection)
         && is_nonblocking == tcp::is_nonblocking(entry.fd)
+        && connection.is_special.load(Ordering::Relaxed) == 0
         && !tcp_only::is_on()
         && !seccomp::is_sealed()
         && !io_uring::is_used()
         && !epoll::is_unsupported(entry)
         && !epoll::is_held_by_several(entry)
         && !tcp::has_unsupported_options(entry.fd)
-        && waking::prepare().is_ok()
+}
+
+/// Returns true for a listener that other processes have, too.
+pub fn is_shared(connection: &Connection) -> bool {
+    connection.holders.load(Ordering::Relaxed) != 1
+        || connection.is_handed_over.load(Ordering::Relaxed) != 0
 }
 
 fn open(entry: Entry) {
@@ -107,43 +123,90 @@ fn open(entry: Entry) {
         port,
         accepted: AtomicU32::new(0),
     }));
-    let Some(place) = ALL.get(entry.number as usize) else { return };
-    place.store(std::ptr::from_ref(listener).cast_mut(), Ordering::Release);
+    set(entry, std::ptr::from_ref(listener).cast_mut());
     // Before clients know of it: they find it open.
     listener.queue.open(entry.connection.backlog.load(Ordering::Relaxed), entry.number as u16);
-    if !entry.connection.advance(Phase::Fresh, Phase::Listening) {
-        return listener.queue.close();
-    }
-    if monitor::listen(entry, &file) {
-        // Threads that sleep on it look at the queue from now on.
-        epoll::look_again(entry.number);
-        waking::ring_all_own();
-    } else {
-        close(entry);
-        entry.connection.advance(Phase::Listening, Phase::Settled);
+    let is_known = monitor::listen(entry, &file);
+    QUEUES.fetch_add(1, Ordering::Relaxed);
+    match is_known {
+        Some(true) => {
+            // A fork since the first look has closed no queue.
+            if is_shared(entry.connection) {
+                listener.queue.close();
+            }
+            // Threads that sleep on it look at the queue from now on.
+            epoll::look_again(entry.number);
+            waking::ring_all_own();
+        }
+        Some(false) => close(entry),
+        // Another thread asks the monitor just now: a later call tries again.
+        None => {
+            listener.queue.close();
+            set(entry, null_mut());
+            QUEUES.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
-/// Lets no client in any more. The connections that wait are reset, as by the kernel.
+fn set(entry: Entry, listener: *mut Listener) {
+    if let Some(place) = ALL.get(entry.number as usize) {
+        place.store(listener, Ordering::Release);
+    }
+}
+
+/// Lets no further client in, now and later. The connections that wait can still be accepted.
+pub fn shut(entry: Entry) {
+    match find(entry) {
+        Some(listener) => listener.queue.close(),
+        // Else another process may have a queue.
+        None if !is_shared(entry.connection) => {
+            entry.connection.advance(Phase::Listening, Phase::Settled);
+        }
+        None => {}
+    }
+}
+
+/// As [`shut`], and resets the connections that wait, as the kernel does when a listener ends.
 pub fn close(entry: Entry) {
+    shut(entry);
     let Some(listener) = find(entry) else { return };
-    listener.queue.close();
-    while let Some(waiting) = listener.queue.take() {
-        if let Some(pair) = pairs::of_client(waiting.client).filter(|pair| pair.enter()) {
+    while let Some((waiting, pair)) = pairs::take(|| listener.queue.take()) {
+        if let Some(pair) = pair {
             reset(pair, waiting.segment);
         }
     }
     listener.stock.release();
+    QUEUES.fetch_sub(1, Ordering::Relaxed);
+    entry.connection.advance(Phase::Listening, Phase::Settled);
+}
+
+/// Queues of this process that may have entries.
+pub fn count() -> usize {
+    QUEUES.load(Ordering::Relaxed)
+}
+
+/// Returns true if a connection waits in any queue.
+pub fn has_any_entry() -> bool {
+    count() > 0 && table::entries().any(has_entry)
 }
 
 /// Resets a connection that no descriptor of this process is for.
-pub fn reset(pair: &'static pairs::Pair, number: u8) {
+pub fn reset(pair: &'static super::Pair, number: u8) {
     let segment = pair.segment(number);
     let generation = segment.ends().generation();
+    if !segment.ends().accept(generation) {
+        return pair.leave();
+    }
     segment.ends().end(Side::Acceptor, End::Reset);
     let waiters = segment.end_all(Side::Acceptor);
     waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer, waiter));
     pair.end(number, generation, true);
+}
+
+/// In the child of a fork: what waits in the queues, its parent accepts.
+pub fn in_child() {
+    ALL.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
+    QUEUES.store(0, Ordering::Relaxed);
 }
 
 /// A fork follows: the listeners would be those of two processes. What waits, this one accepts.

@@ -80,7 +80,7 @@ fn receive_step<'a>(entry: Entry, pieces: &'a [iovec], sink: &mut Sink<'a>, flag
     let is_nonblocking =
         flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
     let peeks = flags & libc::MSG_PEEK != 0;
-    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !is_nonblocking;
+    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !is_nonblocking && !peeks;
     if peeks {
         *sink = Sink::new(pieces);
     }

@@ -7,7 +7,7 @@ use libc::{c_int, epoll_event};
 
 use super::registry::{BELL, EDGE, EVENTS, Epoll, Member, TAG};
 use crate::connection::Path;
-use crate::{readiness, seccomp, segments, tcp, waking};
+use crate::{direct, readiness, seccomp, segments, tcp, waking};
 
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// Reported whether the program asks for them or not.
@@ -136,6 +136,23 @@ impl Epoll {
             self.disarm();
         }
         armed
+    }
+
+    /// Returns true if it has a connection that the kernel does not know.
+    pub fn has_direct(&self) -> bool {
+        self.members.iter().any(|(_, member)| direct::is_direct(member.entry))
+    }
+
+    /// Lets the bell make this epoll readable for another epoll, or for poll(2), when a connection
+    /// that the kernel does not know has something. It may be readable without a reason, too.
+    pub fn arm_for_others(&self) {
+        let Some(bell) = self.bell.filter(|_| self.nested) else { return };
+        let all = self.members.iter().map(|(_, member)| member);
+        let direct: Vec<_> = all.filter(|member| direct::is_direct(member.entry)).collect();
+        direct.iter().for_each(|member| member.arm(bell));
+        if direct.iter().any(|member| member.due() != 0) {
+            waking::ring_own(bell);
+        }
     }
 
     /// Takes [`arm`](Self::arm) back, if no other thread sleeps on this epoll. When a peer rang, as

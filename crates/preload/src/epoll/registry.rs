@@ -75,7 +75,7 @@ pub struct Epoll {
     /// The descriptors of this process that it has.
     pub descriptors: SmallVec<[c_int; 2]>,
     /// It is in another epoll, or other processes have it: its connections stay on TCP.
-    nested: bool,
+    pub nested: bool,
     /// The kernel is to be asked first at the next wait: it had something at the last one, or a
     /// connection was registered or shut since.
     pub ask_kernel: bool,
@@ -405,7 +405,7 @@ unsafe fn control_direct(
     }
     let is_other = |own: &Instance| place(entry).is_some_and(|place| !std::ptr::eq(own, place));
     let is_usable = |one: &&'static Instance| {
-        let is_possible = known || !is_nested(one) && !one.is_held_by_several();
+        let is_possible = known || !one.is_held_by_several();
         is_possible && events & UNSUPPORTED == 0 && !is_other(one)
     };
     let Some(instance) = instance.filter(is_usable) else {
@@ -419,6 +419,7 @@ unsafe fn control_direct(
         let asked = Some(0);
         set_place(entry.number, Some(instance));
         state.note(epoll, Member { entry, events, data, by_ring, asked, ..Member::of(entry) });
+        state.arm_for_others();
     });
     0
 }
@@ -484,6 +485,9 @@ fn nest_instance(instance: &'static Instance) {
     let Some(entries) = entries.flatten() else { return };
     demote::all(&entries, Reason::Unsupported);
     instance.with(|state| {
+        if state.has_direct() {
+            return state.arm_for_others();
+        }
         if let Some(&epoll) = state.descriptors.first() {
             state.remove_bell(epoll);
         }

@@ -190,6 +190,9 @@ unsafe extern "C-unwind" fn setsockopt(
         }
         if !tcp::is_usual(level, name) {
             entry.connection.is_special.store(1, Ordering::Relaxed);
+            if entry.connection.phase() == Phase::Listening {
+                direct::shut(entry);
+            }
         }
         // Those of TCP change nothing: it does not matter who shares them.
         if !direct::own_socket(entry) && level != libc::IPPROTO_TCP {
