@@ -123,6 +123,13 @@ fn client(port: &str, way: &str) -> Running {
     Running::start(&rules(), &["client", port, way], Sockets::Direct)
 }
 
+/// A client of `edges.c`.
+fn edges(port: &str, more: &[&str]) -> Running {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| compiled("probes/edges.c", &["-pthread"]));
+    Running::start(program, &[&[port], more].concat(), Sockets::Direct)
+}
+
 /// The client of a server that is killed, and started again without the library, gets the new one:
 /// no connection is made to the queue of a dead process.
 #[test]
@@ -177,4 +184,103 @@ fn a_program_gets_all_descriptors_that_it_may_have() {
     let (_server, port) = server("0", "plain", Sockets::Direct);
     let mut client = client(&port, "descriptors");
     assert_eq!(client.line(), "done");
+}
+
+/// At the limit of descriptors, the program gets that of the library's stock, too, and as many as
+/// the library leaves to each program.
+#[test]
+fn a_server_accepts_until_no_descriptor_is_left() {
+    let (mut server, port) = server("0", "full", Sockets::Direct);
+    let mut clients = edges(&port, &["many"]);
+    let count: usize = server.line().parse().unwrap();
+    // Of 200, the library has 20 at most.
+    assert!((170..197).contains(&count), "{count}");
+    assert_eq!(clients.line(), "done");
+    drop(clients);
+    client(&port, "plain").lines_until(5, |line| line == "direct f");
+}
+
+#[test]
+fn a_listener_that_a_message_has_given_away_is_served_by_the_kernel() {
+    let (_server, port) = server("0", "passed", Sockets::Direct);
+    let lines = client(&port, "plain").lines_until(3, |line| line == "kernel c");
+    assert!(lines.iter().all(|line| line.starts_with("kernel ")), "{lines:?}");
+}
+
+#[test]
+fn connections_in_another_namespace_are_made_by_the_kernel() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let server = rules();
+    let mut both = edges("4100", &["namespace", server.to_str().unwrap()]);
+    let lines = both.lines_until(30, |_| true);
+    assert!(lines.iter().all(|line| line == "kernel f"), "{lines:?}");
+}
+
+#[test]
+fn a_program_without_the_library_finds_no_connection() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    let mut other = edges(&port, &["exec"]);
+    assert_eq!(other.line(), "done");
+}
+
+/// A child that has the last descriptor of a connection is killed: its segment is used again.
+#[test]
+fn segments_of_killed_children_are_used_again() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    let mut client = edges(&port, &["children"]);
+    assert_eq!(client.line(), "done");
+}
+
+/// A client that writes anything into the queue and its pool ends neither the server nor another
+/// client, whose bytes are right or do not arrive.
+#[test]
+fn a_hostile_client_harms_no_other_connection() {
+    let (mut server, port) = server("0", "plain", Sockets::Direct);
+    let mut honest = client(&port, "timeout");
+    honest.lines_until(5, |line| line == "direct f");
+    let mut hostile = edges(&port, &["attack"]);
+    assert_eq!(hostile.line(), "done");
+    let mut other = edges(&port, &["attack"]);
+    assert_eq!(other.line(), "done");
+    // Both go on for as long as these take.
+    honest.lines_until(20, |_| true);
+    hostile.kill();
+    other.kill();
+    honest.lines_until(20, |_| true);
+    assert!(server.child.try_wait().unwrap().is_none());
+    client(&port, "timeout").lines_until(20, |_| true);
+}
+
+/// Threads that wait in accept(2) or epoll_wait(2) before the queue exists accept from it.
+#[test]
+fn all_threads_of_a_server_accept() {
+    for way in ["threads", "epoll"] {
+        let (server, port) = server("0", way, Sockets::Direct);
+        let mut client = edges(&port, &["several"]);
+        assert_eq!(client.line(), "done", "{way}");
+        drop(client);
+        server.end();
+    }
+}
+
+#[test]
+fn an_epoll_with_direct_connections_can_be_watched() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    assert_eq!(edges(&port, &["nested"]).line(), "done");
+}
+
+/// A server that may have few descriptors takes no client that it could not wake: the kernel
+/// connects them.
+#[test]
+fn a_server_without_descriptors_for_a_client_loses_no_connection() {
+    let command = "ulimit -n 128 && exec \"$0\" \"$@\"";
+    let program = rules();
+    let arguments = ["-c", command, program.to_str().unwrap(), "echo", "0", "plain"];
+    let mut server = Running::start(&PathBuf::from("/bin/sh"), &arguments, Sockets::Direct);
+    let port = server.line();
+    let mut clients: Vec<_> = (0..4).map(|_| client(&port, "timeout")).collect();
+    clients.iter_mut().for_each(|client| drop(client.lines_until(30, |_| true)));
 }

@@ -3,86 +3,94 @@
 //   rules echo PORT WAY         serves for ever; says f or p (with the library or not), and echoes
 //   rules client PORT WAY       prints a line for each connection, and ends after a line of input
 //
-// WAY of a server: plain, reuseport, fastopen, forked, inherited
-// WAY of a client: plain, bound, limits, descriptors
+// WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll
+// WAY of a client: plain, bound, timeout, limits, descriptors
 
-#define _GNU_SOURCE
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <pthread.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "rules.h"
 
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, strerror(errno)); \
-            exit(1); \
-        } \
-    } while (0)
-
-// System calls by machine code, which no library sees.
-static long raw(long number, long a, long b, long c, long d) {
-    register long r10 __asm__("r10") = d;
-    register long r8 __asm__("r8") = 0;
-    register long r9 __asm__("r9") = 0;
-    long result;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-                     : "rcx", "r11", "memory");
-    return result;
-}
-
-static int kernel_knows(int fd) {
-    char address[128];
-    int length = sizeof address;
-    return raw(SYS_getpeername, fd, (long)address, (long)&length, 0) == 0;
-}
-
-static struct sockaddr_in at(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-}
-
-static void set(int fd, int level, int name, int value) {
-    CHECK(setsockopt(fd, level, name, &value, sizeof value) == 0);
-}
-
-static void echo(int fd) {
-    char buffer[4096];
-    ssize_t length;
-    char kind = getenv("LD_PRELOAD") ? 'f' : 'p';
-    if (write(fd, &kind, 1) != 1) {
-        return;
-    }
-    while ((length = read(fd, buffer, sizeof buffer)) > 0) {
-        if (send(fd, buffer, length, MSG_NOSIGNAL) != length) {
-            return;
+// A process that serves with the listener that it is given, and says c.
+static int partner(void) {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int listener = passed(ends[1]);
+        for (kind = 'c';;) {
+            int fd = accept(listener, NULL, NULL);
+            CHECK(fd >= 0);
+            echo(fd);
+            close(fd);
         }
     }
+    return ends[0];
 }
 
-static void *echo_and_close(void *argument) {
-    echo((int)(intptr_t)argument);
-    close((int)(intptr_t)argument);
-    return NULL;
+// Accepts until no descriptor is left, prints how many, and closes all.
+static void fill(int listener) {
+    int all[256], count = 0, fd;
+    struct rlimit limit = {200, 200};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while ((fd = accept(listener, NULL, NULL)) >= 0) {
+        CHECK(count < 200);
+        all[count++] = fd;
+    }
+    CHECK(errno == EMFILE);
+    // The library has none that it could give.
+    int protocol, others = 0;
+    socklen_t length = sizeof protocol;
+    for (fd = 0; fd < 200; fd++) {
+        int is_known = fd == listener;
+        for (int at = 0; at < count; at++) {
+            is_known |= all[at] == fd;
+        }
+        int is_tcp = getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0;
+        others += is_tcp && protocol == IPPROTO_TCP && !is_known;
+    }
+    CHECK(others == 0);
+    printf("%d\n", count);
+    fflush(stdout);
+    close(all[--count]);
+    CHECK((fd = accept(listener, NULL, NULL)) >= 0);
+    all[count++] = fd;
+    while (count > 0) {
+        close(all[--count]);
+    }
+}
+
+static int epoll = -1;
+
+// Serves the first connection that it gets, until that ends.
+static void *accept_one(void *argument) {
+    int listener = (int)(intptr_t)argument, fd;
+    do {
+        struct epoll_event event;
+        CHECK(epoll < 0 || epoll_wait(epoll, &event, 1, -1) == 1);
+        fd = accept(listener, NULL, NULL);
+    } while (fd < 0 && errno == EAGAIN);
+    CHECK(fd >= 0);
+    return echo_and_close((void *)(intptr_t)fd);
+}
+
+// Threads that wait before a queue exists: in accept or, if `waits`, in epoll.
+static void serve_by_threads(int listener, int waits) {
+    pthread_t threads[4];
+    if (waits) {
+        struct epoll_event event = {.events = EPOLLIN};
+        CHECK((epoll = epoll_create1(0)) >= 0);
+        CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, listener, &event) == 0);
+        CHECK(fcntl(listener, F_SETFL, O_NONBLOCK) == 0);
+    }
+    for (int at = 0; at < 4; at++) {
+        CHECK(pthread_create(&threads[at], NULL, accept_one, (void *)(intptr_t)listener) == 0);
+    }
+    for (int at = 0; at < 4; at++) {
+        pthread_join(threads[at], NULL);
+    }
+    exit(0);
 }
 
 static void serve(int port, const char *way) {
+    int to = strcmp(way, "passed") == 0 ? partner() : -1;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
     set(listener, SOL_SOCKET, SO_REUSEADDR, 1);
     if (strcmp(way, "reuseport") == 0) {
@@ -102,6 +110,9 @@ static void serve(int port, const char *way) {
     CHECK(getsockname(listener, (void *)&own, &length) == 0);
     printf("%d\n", ntohs(own.sin_port));
     fflush(stdout);
+    if (strcmp(way, "threads") == 0 || strcmp(way, "epoll") == 0) {
+        serve_by_threads(listener, way[0] == 'e');
+    }
     if (strcmp(way, "forked") == 0 && fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) {
@@ -111,6 +122,18 @@ static void serve(int port, const char *way) {
     for (;;) {
         int fd = accept(listener, NULL, NULL);
         CHECK(fd >= 0);
+        if (to >= 0) {
+            CHECK(pass(to, listener) == 1);
+            close(to);
+            to = -1;
+        }
+        if (strcmp(way, "full") == 0) {
+            way = "plain";
+            echo(fd);
+            close(fd);
+            fill(listener);
+            continue;
+        }
         pthread_t thread;
         CHECK(pthread_create(&thread, NULL, echo_and_close, (void *)(intptr_t)fd) == 0);
         if (strcmp(way, "inherited") == 0) {
@@ -124,85 +147,16 @@ static void serve(int port, const char *way) {
     }
 }
 
-static int connected(int port, const char *way) {
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    if (strcmp(way, "bound") == 0) {
-        struct sockaddr_in own = at(0);
-        CHECK(bind(fd, (void *)&own, sizeof own) == 0);
+// The answers of getsockopt(2) that tell nothing of a connection by TCP.
+static void compare(int one, int kernel) {
+    const int names[] = {SO_PEERCRED, SO_TYPE, SO_DOMAIN, SO_PROTOCOL, SO_ACCEPTCONN, SO_ERROR};
+    for (unsigned at = 0; at < sizeof names / sizeof *names; at++) {
+        char found[2][64] = {{0}};
+        socklen_t length[2] = {64, 64};
+        CHECK(getsockopt(one, SOL_SOCKET, names[at], found[0], &length[0]) == 0);
+        CHECK(getsockopt(kernel, SOL_SOCKET, names[at], found[1], &length[1]) == 0);
+        CHECK(length[0] == length[1] && memcmp(found[0], found[1], length[0]) == 0);
     }
-    struct sockaddr_in to = at(port);
-    if (connect(fd, (void *)&to, sizeof to) != 0) {
-        int number = errno;
-        close(fd);
-        errno = number;
-        return -1;
-    }
-    return fd;
-}
-
-static int has_input(void) {
-    struct pollfd input = {.fd = 0, .events = POLLIN};
-    return poll(&input, 1, 0) > 0;
-}
-
-// Connections, one after the other, until there is input.
-static void use(int port, const char *way) {
-    while (!has_input()) {
-        int fd = connected(port, way);
-        if (fd < 0) {
-            CHECK(errno == ECONNREFUSED);
-            usleep(200);
-            continue;
-        }
-        int direct = !kernel_knows(fd);
-        char kind = '?', sent[300], received[300];
-        memset(sent, port + fd, sizeof sent);
-        ssize_t length = read(fd, &kind, 1);
-        if (length == 1 && write(fd, sent, sizeof sent) == sizeof sent) {
-            size_t done = 0;
-            while (done < sizeof sent &&
-                   (length = read(fd, received + done, sizeof sent - done)) > 0) {
-                done += length;
-            }
-            CHECK(memcmp(sent, received, done) == 0);
-            if (done == sizeof sent) {
-                printf("%s %c\n", direct ? "direct" : "kernel", kind);
-                fflush(stdout);
-            }
-        }
-        close(fd);
-    }
-}
-
-// A connection that the kernel does not know.
-static int direct(int port) {
-    for (int try = 0; try < 100; try++) {
-        int fd = connected(port, "plain");
-        CHECK(fd >= 0);
-        char kind;
-        CHECK(read(fd, &kind, 1) == 1);
-        if (!kernel_knows(fd)) {
-            return fd;
-        }
-        close(fd);
-    }
-    CHECK(!"no connection is direct");
-    return -1;
-}
-
-static void pass(int fd) {
-    int ends[2];
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
-    char byte = 1, control[CMSG_SPACE(sizeof fd)] = {0};
-    struct iovec piece = {&byte, 1};
-    struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = control};
-    message.msg_controllen = sizeof control;
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof fd);
-    memcpy(CMSG_DATA(header), &fd, sizeof fd);
-    CHECK(sendmsg(ends[0], &message, 0) < 0 && errno == EOPNOTSUPP);
 }
 
 // What bypasses the library finds a socket that is not connected; what has no way back fails.
@@ -211,8 +165,12 @@ static void limits(int port) {
     char buffer[16];
     CHECK(raw(SYS_recvfrom, one, (long)buffer, sizeof buffer, MSG_DONTWAIT) == -ENOTCONN);
     CHECK(raw(SYS_sendto, one, (long)buffer, sizeof buffer, MSG_NOSIGNAL) == -EPIPE);
-    pass(one);
+    int kernel = connected(port, "bound");
+    CHECK(kernel >= 0 && kernel_knows(kernel));
+    compare(one, kernel);
     int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    CHECK(pass(ends[0], one) < 0 && errno == EOPNOTSUPP);
     CHECK(pipe(ends) == 0 && write(ends[1], "abc", 3) == 3);
     CHECK(splice(ends[0], NULL, one, NULL, 3, 0) < 0 && errno == EOPNOTSUPP);
     int value = 1;
@@ -252,6 +210,7 @@ static void descriptors(int port) {
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     int port = atoi(argv[2]);
+    kind = getenv("LD_PRELOAD") ? 'f' : 'p';
     if (strcmp(argv[1], "echo") == 0) {
         serve(port, argv[3]);
     } else if (strcmp(argv[1], "listening") == 0) {

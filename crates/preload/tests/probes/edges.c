@@ -1,0 +1,163 @@
+// Clients of `rules`, at the edges of what a connection without the kernel can do.
+//
+//   edges PORT WAY      prints done after its part
+//   edges FD used       finds a direct connection, inherited by exec, without the library
+//
+// WAY: many, several, nested, children, exec, attack, namespace (with the server, which gets PORT there)
+
+#include "rules.h"
+
+// Holds more connections than the server may have descriptors.
+static void many(int port) {
+    int first = connected(port, "plain");
+    CHECK(first >= 0 && close(first) == 0);
+    for (int count = 0; count < 230; count++) {
+        CHECK(connected(port, "plain") >= 0);
+    }
+    puts("done");
+    fflush(stdout);
+    CHECK(getchar() == EOF);
+}
+
+// Connections that stay open, each of which a thread of the server serves.
+static void several(int port) {
+    for (int count = 0; count < 4; count++) {
+        int fd = connected(port, "plain");
+        struct pollfd waits = {.fd = fd, .events = POLLIN};
+        CHECK(fd >= 0 && poll(&waits, 1, 20000) == 1 && read(fd, &kind, 1) == 1);
+    }
+    puts("done");
+}
+
+// An epoll that another one, or poll, watches.
+static void nested(int port) {
+    int fd = direct(port), inner = epoll_create1(0), outer = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, fd, &event) == 0);
+    CHECK(epoll_ctl(outer, EPOLL_CTL_ADD, inner, &event) == 0);
+    for (int count = 0; count < 200; count++) {
+        char byte = count, found;
+        CHECK(write(fd, &byte, 1) == 1);
+        do {
+            struct pollfd waits = {.fd = inner, .events = POLLIN};
+            int ready = count & 1 ? poll(&waits, 1, 20000) : epoll_wait(outer, &event, 1, 20000);
+            CHECK(ready == 1);
+        } while (epoll_wait(inner, &event, 1, 0) == 0);
+        CHECK(read(fd, &found, 1) == 1 && found == byte);
+    }
+    // Nested before the connection is added.
+    int other = direct(port);
+    event.events = EPOLLIN | EPOLLOUT;
+    CHECK(epoll_ctl(inner, EPOLL_CTL_ADD, other, &event) == 0);
+    CHECK(epoll_wait(outer, &event, 1, 20000) == 1 && epoll_wait(inner, &event, 1, 0) == 1);
+    puts("done");
+}
+
+// Connections that only a child has, which is killed: more of them than a pool has segments.
+static void children(int port) {
+    for (int count = 0; count < 160;) {
+        int fd = connected(port, "plain");
+        CHECK(fd >= 0 && read(fd, &kind, 1) == 1);
+        count += !kernel_knows(fd);
+        pid_t child = fork();
+        if (child == 0) {
+            for (;;) {
+                pause();
+            }
+        }
+        CHECK(child > 0);
+        close(fd);
+        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    }
+    puts("done");
+}
+
+// Another program, without the library, gets a direct connection.
+static void become(int port) {
+    char number[16];
+    snprintf(number, sizeof number, "%d", direct(port));
+    unsetenv("LD_PRELOAD");
+    execl("/proc/self/exe", "edges", number, "used", NULL);
+    CHECK(0);
+}
+
+static void used(int fd) {
+    char byte;
+    CHECK(read(fd, &byte, 1) < 0 && errno == ENOTCONN);
+    CHECK(send(fd, "x", 1, MSG_NOSIGNAL) < 0 && errno == EPIPE);
+    puts("done");
+}
+
+// Writes anything into the pages that this process shares with its peers, until there is input.
+static void attack(int port) {
+    int fd = direct(port);
+    unsigned long start[64], length[64], ranges = 0, state = 88172645463325252;
+    char line[512];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && ranges < 64 && fgets(line, sizeof line, maps)) {
+        unsigned long end;
+        if ((strstr(line, "levada-queue") || strstr(line, "levada-pool")) &&
+            sscanf(line, "%lx-%lx", &start[ranges], &end) == 2) {
+            // Of a pool, the first segments.
+            length[ranges] = end - start[ranges] > 1 << 20 ? 1 << 20 : end - start[ranges];
+            ranges++;
+        }
+    }
+    CHECK(ranges >= 2);
+    puts("done");
+    fflush(stdout);
+    while (!has_input()) {
+        for (int count = 0; count < 2000; count++) {
+            state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+            unsigned long range = state % ranges, words = length[range] / 8;
+            unsigned long at = (state >> 8) % (count & 1 ? words : words < 300 ? words : 300);
+            unsigned long *word = (unsigned long *)start[range] + at;
+            unsigned long values[] = {0, 1, ~0ul, *word + 1, *word ^ 1ul << 40, state};
+            *(volatile unsigned long *)word = values[(state >> 32) % 6];
+        }
+        // Not so fast that no other process finds anything as it was.
+        usleep(200);
+    }
+    close(fd);
+    _exit(0);
+}
+
+// The monitor is in another network namespace.
+static void namespace(int port, const char *server) {
+    CHECK(unshare(CLONE_NEWNET) == 0);
+    struct ifreq device = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    CHECK(ioctl(socket(AF_INET, SOCK_DGRAM, 0), SIOCSIFFLAGS, &device) == 0);
+    if (fork() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        char number[16];
+        snprintf(number, sizeof number, "%d", port);
+        CHECK(dup2(open("/dev/null", O_WRONLY), 1) == 1);
+        execl(server, "rules", "echo", number, "plain", NULL);
+        CHECK(0);
+    }
+    use(port, "plain");
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc >= 3);
+    int port = atoi(argv[1]);
+    if (strcmp(argv[2], "many") == 0) {
+        many(port);
+    } else if (strcmp(argv[2], "several") == 0) {
+        several(port);
+    } else if (strcmp(argv[2], "nested") == 0) {
+        nested(port);
+    } else if (strcmp(argv[2], "children") == 0) {
+        children(port);
+    } else if (strcmp(argv[2], "exec") == 0) {
+        become(port);
+    } else if (strcmp(argv[2], "used") == 0) {
+        used(port);
+    } else if (strcmp(argv[2], "attack") == 0) {
+        attack(port);
+    } else {
+        CHECK(argc == 4 && strcmp(argv[2], "namespace") == 0);
+        namespace(port, argv[3]);
+    }
+    return 0;
+}
