@@ -133,6 +133,9 @@ class Place:
         self.private = Path(tempfile.mkdtemp(prefix="foreign-fast-"))
         high, low = os.getpid() >> 8 & 127, os.getpid() & 255
         self.host = f"127.{high | 128}.{low}.{Place.number % 254 + 1}"
+        if settings.direct:
+            # Connections to other addresses are made by the kernel.
+            self.host = "127.0.0.1"
         self.taken, self.named = set(), {}
         self.port = self.free_port()
         self.processes = []
@@ -189,6 +192,7 @@ class Place:
         prefix = []
         if fast and program.may_be_fast:
             prefix = [self.settings.levada, "fast"]
+            prefix += ["--direct"] if self.settings.direct else []
             prefix += [f"--stats={stats}"] if stats else []
             prefix.append("--")
         return self.spawn(name, prefix + list(program.argv), program.env, program.stdin)
