@@ -1,5 +1,6 @@
 //! `levada fast`, with real programs: what it shows of their connections, and how it ends.
 
+mod direct;
 mod faults;
 mod places;
 mod users;
