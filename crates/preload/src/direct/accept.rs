@@ -245,12 +245,11 @@ fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
         let taken = pairs::take(|| listener.queue.take());
         let Some((waiting, pair)) = taken else { return false };
         let Some(pair) = pair else { continue };
-        let segment = pair.segment(waiting.segment);
-        let generation = segment.ends().generation();
-        if !segment.ends().accept(generation) {
+        let Some(generation) = pair.accept(waiting.segment) else {
             pair.leave();
             continue;
-        }
+        };
+        let segment = pair.segment(waiting.segment);
         segment.ends().hold(Side::Acceptor, crate::process::own());
         let port = pair.port(waiting.segment);
         note_addresses(connection, (segment.ends().is_ipv6(), port), listener.port);

@@ -15,6 +15,7 @@ use super::listeners::is_new;
 use super::pairs;
 use super::pool::Pair;
 use super::{answers, is_on};
+use crate::connection::Phase;
 use crate::lock::Guarded;
 use crate::table::{self, Entry};
 use crate::{epoll, errno, monitor, process, spin, tcp, tcp_only, waking};
@@ -86,7 +87,24 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     if !target.ip().is_loopback() || !may_be_direct(entry, target) {
         return None;
     }
-    let (queue, pair, own) = find(fd, target)?;
+    let route = find(fd, target)?;
+    // Two threads may connect one socket.
+    if !entry.connection.advance(Phase::Fresh, Phase::Offered) {
+        return Some(errno::fail(libc::EALREADY) as c_int);
+    }
+    let code = by_queue(entry, target, route);
+    if code.is_none() {
+        entry.connection.advance(Phase::Offered, Phase::Fresh);
+    }
+    code
+}
+
+/// Makes an entry in the queue of a listener. The result of the call; `None` if there is no room.
+fn by_queue(
+    entry: Entry,
+    target: SocketAddr,
+    (queue, pair, own): (Arc<Queue>, &'static Pair, u32),
+) -> Option<c_int> {
     let Some((segment, generation)) = pair.begin(target.is_ipv6()) else {
         if pair.is_known_dead() {
             forget(target);
@@ -208,10 +226,12 @@ pub fn has_connected(fd: c_int) {
     let Some(target) = answers::peer_of(fd).filter(|target| target.ip().is_loopback()) else {
         return;
     };
-    if is_worth_asking(target) && !tcp_only::is_on() && waking::prepare().is_ok() {
-        if let (Some(namespace), Some(found)) = (tcp::namespace(fd), monitor::find(entry)) {
-            learn(target, namespace, found);
-        }
+    if is_worth_asking(target)
+        && !tcp_only::is_on()
+        && waking::prepare().is_ok()
+        && let (Some(namespace), Some(found)) = (tcp::namespace(fd), monitor::find(entry))
+    {
+        learn(target, namespace, found);
     }
 }
 

@@ -192,11 +192,8 @@ pub fn has_any_entry() -> bool {
 
 /// Resets a connection that no descriptor of this process is for.
 pub fn reset(pair: &'static super::Pair, number: u8) {
+    let Some(generation) = pair.accept(number) else { return pair.leave() };
     let segment = pair.segment(number);
-    let generation = segment.ends().generation();
-    if !segment.ends().accept(generation) {
-        return pair.leave();
-    }
     segment.ends().end(Side::Acceptor, End::Reset);
     let waiters = segment.end_all(Side::Acceptor);
     waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer, waiter));

@@ -1,7 +1,7 @@
 //! The pool of segments that this process shares with another one.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use levada_ring::{Leaked, Pool, SEGMENTS, Side};
 
@@ -26,6 +26,8 @@ pub struct Pair {
     /// Connections of this process in it.
     users: AtomicU32,
     is_unmapped: AtomicBool,
+    /// A bit for each segment whose connection this process has accepted, and not let go of.
+    accepted: [AtomicU64; SEGMENTS / 64],
     segments: Guarded<Segments>,
 }
 
@@ -76,6 +78,7 @@ impl Pair {
             is_dead: AtomicBool::new(false),
             users: AtomicU32::new(0),
             is_unmapped: AtomicBool::new(false),
+            accepted: [const { AtomicU64::new(0) }; SEGMENTS / 64],
             segments: Guarded::new(Segments {
                 closed: Vec::with_capacity(count),
                 generations: vec![0; count],
@@ -140,19 +143,16 @@ impl Pair {
     /// Begins a connection in a free segment, as its client. The segment and its generation; `None`
     /// if there is none, or no memory.
     pub fn begin(&self, is_ipv6: bool) -> Option<(u8, u64)> {
-        if !self.pool.segment(0).ends().is_ready() {
-            return None;
-        }
-        let port = ports::take()?;
         if !self.enter() {
-            ports::give_back(port);
             return None;
         }
-        let begun = self.segments.with(|segments| {
-            let number = self
-                .take_closed(segments)
-                .or_else(|| self.take_unused(segments))
-                .or_else(|| self.take_reclaimed(segments))?;
+        let begin = |segments: &mut Segments| {
+            let number = self.take_free(segments)?;
+            // After it: a segment that is free again gives its port back.
+            let Some(port) = ports::take() else {
+                segments.closed.push(number);
+                return None;
+            };
             let segment = self.pool.segment(number);
             let generation = segment.begin();
             segment.ends().hold(self.side, process::own());
@@ -160,12 +160,19 @@ impl Pair {
             segments.generations[usize::from(number)] = generation;
             segments.ports[usize::from(number)] = Some(port);
             Some((number, generation))
-        });
-        if begun.flatten().is_none() {
-            ports::give_back(port);
+        };
+        // Before the process that listens can find the pool, it would lose the entry.
+        let is_ready = self.pool.segment(0).ends().is_ready();
+        let begun = is_ready.then(|| self.segments.with(begin)).flatten().flatten();
+        if begun.is_none() {
             self.leave();
         }
-        begun.flatten()
+        begun
+    }
+
+    fn take_free(&self, segments: &mut Segments) -> Option<u8> {
+        let number = self.take_closed(segments).or_else(|| self.take_unused(segments));
+        number.or_else(|| self.take_reclaimed(segments))
     }
 
     fn take_closed(&self, segments: &mut Segments) -> Option<u8> {
@@ -223,9 +230,35 @@ impl Pair {
         is_usable
     }
 
+    /// Accepts the connection of a segment; returns its generation. `None` if no correct client has
+    /// made the entry: this process, or another one, has accepted the connection before.
+    pub fn accept(&self, number: u8) -> Option<u64> {
+        let (word, bit) = self.bit(number);
+        if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+            return None;
+        }
+        let ends = self.pool.segment(number).ends();
+        let generation = ends.generation();
+        if !ends.accept(generation) {
+            word.fetch_and(!bit, Ordering::AcqRel);
+            return None;
+        }
+        Some(generation)
+    }
+
+    fn bit(&self, number: u8) -> (&AtomicU64, u64) {
+        let number = usize::from(number) % SEGMENTS;
+        (&self.accepted[number / 64], 1 << (number % 64))
+    }
+
     /// No thread of this process uses the segment of a connection any more. With `is_last`, no
     /// other process has this side of it either.
     pub fn end(&self, number: u8, generation: u64, is_last: bool) {
+        if self.side == Side::Acceptor && self.owner == process::own() {
+            // Before the client can make the next entry.
+            let (word, bit) = self.bit(number);
+            word.fetch_and(!bit, Ordering::AcqRel);
+        }
         self.let_go(number, generation, is_last);
         if self.side == Side::Connector && self.owner == process::own() {
             self.segments.with(|segments| {

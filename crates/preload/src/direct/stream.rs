@@ -129,6 +129,8 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
         connection.note(levada_ring::records::Reason::Unsupported);
         return errno::fail(libc::EOPNOTSUPP);
     }
+    // A program that only sends never waits: it would not find that its peer was killed.
+    super::sweep();
     if let Some(failed) = cannot_send(connection, flags) {
         return failed;
     }
