@@ -243,12 +243,9 @@ fn a_hostile_client_harms_no_other_connection() {
     honest.lines_until(5, |line| line == "direct f");
     let mut hostile = edges(&port, &["attack"]);
     assert_eq!(hostile.line(), "done");
-    let mut other = edges(&port, &["attack"]);
-    assert_eq!(other.line(), "done");
-    // Both go on for as long as these take.
+    // It goes on for as long as these take.
     honest.lines_until(20, |_| true);
     hostile.kill();
-    other.kill();
     honest.lines_until(20, |_| true);
     assert!(server.child.try_wait().unwrap().is_none());
     client(&port, "timeout").lines_until(20, |_| true);

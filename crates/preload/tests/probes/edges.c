@@ -55,17 +55,21 @@ static void nested(int port) {
 
 // Connections that only a child has, which is killed: more of them than a pool has segments.
 static void children(int port) {
+    int ends[2];
+    char byte;
+    CHECK(pipe(ends) == 0);
     for (int count = 0; count < 160;) {
         int fd = connected(port, "plain");
         CHECK(fd >= 0 && read(fd, &kind, 1) == 1);
         count += !kernel_knows(fd);
         pid_t child = fork();
         if (child == 0) {
+            CHECK(write(ends[1], "x", 1) == 1);
             for (;;) {
                 pause();
             }
         }
-        CHECK(child > 0);
+        CHECK(child > 0 && read(ends[0], &byte, 1) == 1);
         close(fd);
         CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
     }
