@@ -96,8 +96,10 @@ impl Pair {
 
     /// This process finds the pool from now on: its client may use it.
     pub fn set_ready(&self) {
-        if self.side == Side::Acceptor {
+        // As a user: the client may have ended, and another thread unmaps the pool.
+        if self.side == Side::Acceptor && self.enter() {
             self.pool.segment(0).ends().set_ready();
+            self.leave();
         }
     }
 
