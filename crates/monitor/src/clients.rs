@@ -11,12 +11,12 @@ use levada_ring::{Account, History, Segment, Side, records};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::connection::{BATCH, Connection, Outgoing, Process, Shown, process_behind};
+use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
 use crate::identity::Endpoints;
 use crate::liveness::Kernel;
 use crate::options::Options;
 use crate::request::{Hello, Offered, Received};
-use crate::routes::{Listening, Routes};
+use crate::routes::{Listening, Pair, Routes};
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time, two for each process: one is left to its children. Further ones are closed,
@@ -281,66 +281,47 @@ impl Clients {
         }
     }
 
-    /// Notes the queue of a listener. `false` if no client gets it.
+    /// Notes a listener. `false` if no client finds it.
     fn listen(&mut self, client: u32, listening: Option<Listening>) -> bool {
         let is_here = |one: &Listening| self.kernel.namespace() == Some(one.namespace);
         let Some(listening) = listening.filter(is_here) else { return false };
-        self.routes.listen(client, listening)
+        self.routes.listen(client, listening);
+        true
     }
 
-    /// Hands a client the queue of the listener that it is connected to and, for the first route
-    /// between two processes, a pool to both. `None` if there is none, or it cannot be handed out.
+    /// Tells a client of the listener that it is connected to, and hands both processes a pair, if
+    /// they have none. `None` if there is no such listener, or it cannot be used.
     fn route(&mut self, client: u32, question: u32, endpoints: Endpoints) -> Option<()> {
         let is_here = self.kernel.namespace() == Some(endpoints.namespace);
         // Where a packet filter leads the connection elsewhere, no socket has these addresses.
         if !is_here || !self.kernel.exists(&endpoints.reversed()) {
             return None;
         }
-        let (peer, queue) = self.routes.find(client, endpoints.remote)?;
-        // Before anything is noted: without one of them, there is no way.
-        let pidfds = [self.process_of(client)?, self.process_of(peer)?];
+        let (peer, listener) = self.routes.find(client, endpoints.remote)?;
         let port = self.routes.ports_of(client)?;
-        let pool = self.routes.pool_of(client, peer)?;
-        let bells = pool.is_some() && self.state.introduce(client, peer);
-        let mut for_peer = Vec::new();
-        let mut for_client = vec![queue];
-        if let Some(pool) = &pool {
-            let [of_client, of_peer] = pidfds;
-            for_peer.extend([Arc::clone(pool), of_client]);
-            for_client.extend([Arc::clone(pool), of_peer]);
-        }
+        let pair = self.routes.pair_of(client, peer)?;
+        let pool = pair.is_some();
+        let bells = pool && self.state.introduce(client, peer);
+        let [mut for_client, mut for_peer] = pair.map_or_else(Default::default, parts);
         if bells {
-            for_peer.extend(self.waking(client)?);
-            for_client.extend(self.waking(peer)?);
+            for_client.extend(self.waking(peer));
+            for_peer.extend(self.waking(client));
         }
-        // First to the process that finds an entry of the client in its queue.
-        let is_new = pool.is_some();
+        // First to the process that listens: it lets the client in when it has the pair.
         let introduced = Response::Pool { peer: client, port, bells };
-        let delivered = !is_new || self.respond(peer, Outgoing::new(introduced, for_peer));
-        let own = client;
-        let route = Response::Route { question, peer, own, port, pool: is_new, bells };
-        let delivered = delivered && self.respond(client, Outgoing::new(route, for_client));
-        if !delivered && is_new {
-            self.routes.forget_pool(client, peer);
+        let route = Response::Route { question, peer, listener, port, pool, bells };
+        let is_delivered = (!pool || self.respond(peer, Outgoing::new(introduced, for_peer)))
+            && self.respond(client, Outgoing::new(route, for_client));
+        if !is_delivered && pool {
+            self.routes.forget_pair(client, peer);
             self.state.separate(client, peer);
         }
-        delivered.then_some(())
+        is_delivered.then_some(())
     }
 
-    /// A pidfd of a client's process. `None` if it is in another namespace of processes: its number
-    /// would stand for another process here.
-    fn process_of(&self, client: u32) -> Option<Arc<OwnedFd>> {
-        let connection = self.connections.get(&client)?;
-        let pidfd = connection.pidfd()?;
-        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
-        let process = process_behind(&pidfd)?.to_string();
-        let is_here = namespace(&process)? == namespace("self")?;
-        is_here.then(|| Arc::new(pidfd))
-    }
-
-    fn waking(&self, client: u32) -> Option<Vec<Arc<OwnedFd>>> {
-        let process = self.connections.get(&client)?.process.as_ref()?;
-        Some(process.waking.to_vec())
+    fn waking(&self, client: u32) -> impl Iterator<Item = Arc<OwnedFd>> {
+        let process = self.connections.get(&client).and_then(|one| one.process.as_ref());
+        process.into_iter().flat_map(|process| process.waking.iter().cloned())
     }
 
     fn send_segment(
@@ -462,6 +443,12 @@ impl Clients {
             flags,
         );
     }
+}
+
+/// What each of the two gets: the pool, and an end of the line.
+fn parts(pair: Pair) -> [Vec<Arc<OwnedFd>>; 2] {
+    let pool = Arc::new(pair.pool);
+    pair.line.map(|end| vec![Arc::clone(&pool), Arc::new(end)])
 }
 
 /// A monitor that is started again gives other numbers: processes know those that the one before

@@ -1,13 +1,12 @@
 //! A client's connection: what was received and is not handled yet, and what was not sent yet.
 
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use levada_ring::wire::{LENGTH, Response, WAKING};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use uapi::c::SOL_SOCKET;
 
 use crate::liveness::Kernel;
 use crate::packet::{NoPacket, receive, send};
@@ -20,8 +19,6 @@ const QUEUE: usize = 4096;
 pub const BATCH: usize = 64;
 /// Runs that one connection watches.
 const WATCHES: usize = 64;
-/// See socket(7); not in every libc.
-const SO_PEERPIDFD: i32 = 77;
 
 /// A message, and descriptors that other messages may carry, too.
 pub struct Outgoing {
@@ -153,17 +150,6 @@ impl Connection {
         !self.outbox.is_empty()
     }
 
-    /// A descriptor of the process that has made the socket, by which its end is seen. `None`
-    /// before Linux 6.5, and once it has ended.
-    pub fn pidfd(&self) -> Option<OwnedFd> {
-        let mut descriptor = -1_i32;
-        let socket = self.socket.as_fd().as_raw_fd();
-        uapi::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &mut descriptor).ok()?;
-        let made = OwnedFd::from(uapi::OwnedFd::new(descriptor));
-        rustix::io::fcntl_setfd(&made, rustix::io::FdFlags::CLOEXEC).ok()?;
-        Some(made)
-    }
-
     /// Notes a run whose records are to be kept. `false` if there are too many.
     pub fn watch(&mut self, run: u64) -> bool {
         self.watches.insert(run);
@@ -192,11 +178,4 @@ impl TryFrom<Hello> for Process {
             Shown { run, pid, records: Arc::new(records), inode: (file.st_dev, file.st_ino) };
         Ok(Self { shown, waking: waking.map(Arc::new) })
     }
-}
-
-/// The number of the process that a pidfd stands for, in this process's namespace.
-pub fn process_behind(pidfd: &OwnedFd) -> Option<u32> {
-    let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
-    let described = std::fs::read_to_string(path).ok()?;
-    described.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }

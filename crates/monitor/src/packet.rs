@@ -15,8 +15,8 @@ use uapi::c::{
 };
 use uapi::{Errno, MsghdrMut, cmsg_space, sockaddr_none_mut};
 
-/// Descriptors of one packet at most: a queue, a pool, a pidfd, and what wakes the peer.
-pub const DESCRIPTORS: usize = 3 + WAKING;
+/// Descriptors of one packet at most: a pool, a line, and what wakes the peer.
+pub const DESCRIPTORS: usize = 2 + WAKING;
 
 /// A packet with its descriptors.
 #[derive(Debug)]

@@ -27,9 +27,9 @@ pub enum Received {
     List { run: u64 },
     /// As [`Request::Watch`].
     Watch { run: u64 },
-    /// A socket listens, and has a queue.
+    /// A socket listens, and takes connections by queues.
     Listen { question: u32, listening: Option<Listening> },
-    /// The addresses of a connection to a listener whose queue is asked for.
+    /// The addresses of a connection to a listener that is asked for.
     Find { question: u32, endpoints: Option<Endpoints> },
 }
 
@@ -70,8 +70,10 @@ impl Received {
     ) -> Option<Self> {
         let count = match request {
             Request::Hello { .. } => 1 + WAKING,
-            Request::Adopt | Request::Offer { .. } | Request::Find { .. } => 1,
-            Request::Listen { .. } => 2,
+            Request::Adopt
+            | Request::Offer { .. }
+            | Request::Listen { .. }
+            | Request::Find { .. } => 1,
             Request::Withdraw { .. } | Request::List { .. } | Request::Watch { .. } => 0,
         };
         if descriptors.len() != count {
@@ -107,9 +109,9 @@ impl Received {
             Request::List { run } => is_own.then_some(Self::List { run }),
             Request::Watch { run } => is_own.then_some(Self::Watch { run }),
             // A process that has given up its user gets no memory of others.
-            Request::Listen { question } => {
-                let queue = descriptors.pop().filter(|_| is_own);
-                let listening = queue.and_then(|queue| Listening::of(descriptors.first()?, queue));
+            Request::Listen { question, listener } => {
+                let socket = descriptors.first().filter(|_| is_own);
+                let listening = socket.and_then(|socket| Listening::of(socket, listener));
                 Some(Self::Listen { question, listening })
             }
             Request::Find { question } => {
@@ -185,7 +187,7 @@ mod tests {
             (Request::Withdraw { connection: 3 }, 0),
             (Request::List { run: 0 }, 0),
             (Request::Watch { run: 1 }, 0),
-            (Request::Listen { question: 1 }, 2),
+            (Request::Listen { question: 1, listener: 2 }, 1),
             (Request::Find { question: 1 }, 1),
         ] {
             for given in 0..=1 + WAKING {
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_another_user_gets_no_queue() {
+    fn a_process_of_another_user_gets_no_route() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let other = own_user().map(|user| user + 1);
@@ -253,10 +255,9 @@ mod tests {
                 let bytes = request.encode();
                 Received::read(Packet { bytes, descriptors, user }, &Kernel::new())
             };
-            let queue = levada_ring::Queue::create().unwrap().0;
-            let descriptors = vec![listener.try_clone().unwrap().into(), queue];
+            let descriptors = vec![listener.try_clone().unwrap().into()];
             let Some(Received::Listen { listening, .. }) =
-                read(Request::Listen { question: 1 }, descriptors)
+                read(Request::Listen { question: 1, listener: 2 }, descriptors)
             else {
                 panic!("it is a request")
             };

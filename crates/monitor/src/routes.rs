@@ -1,13 +1,15 @@
-//! Listeners that take connections by a queue, and the pools of segments of two processes.
+//! Listeners that take connections by queues, and what a client and a server have in common.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use levada_ring::{Pool, Queue};
-use rustix::net::{AddressFamily, SocketType, getsockname, ipproto, sockopt};
+use levada_ring::Pool;
+use levada_ring::queue::{LISTENERS, NAMES};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socketpair, sockopt,
+};
 use uapi::c::{
     IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TRANSPARENT, SO_BINDTOIFINDEX,
     SO_NETNS_COOKIE, SO_REUSEPORT, SOL_SOCKET, TCP_FASTOPEN,
@@ -15,12 +17,10 @@ use uapi::c::{
 
 use crate::ports::Ports;
 
-/// Listeners of one client.
-const LISTENERS: usize = 64;
 /// The time for which no ports are looked for after there were none.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Pools of one client, as client and as server. Further ones stay on TCP.
-const POOLS: usize = 256;
+/// Pairs that a process is in, as client and as server. Further ones stay on TCP.
+const PAIRS: usize = 256;
 
 /// A listener, as the kernel describes it.
 #[derive(Debug)]
@@ -30,15 +30,15 @@ pub struct Listening {
     address: SocketAddr,
     /// The listener takes connections of IPv4, too.
     is_dual: bool,
-    queue: Arc<OwnedFd>,
+    /// As in [`Request::Listen`](levada_ring::wire::Request::Listen).
+    name: u32,
 }
 
 impl Listening {
     /// `None` if the socket does not listen at a loopback address or at all addresses, if it shares
     /// its port with others, or if its connections depend on more than their addresses.
-    pub fn of(socket: impl AsFd, queue: OwnedFd) -> Option<Self> {
+    pub fn of(socket: impl AsFd, name: u32) -> Option<Self> {
         let socket = socket.as_fd();
-        Queue::open(&queue).ok()?;
         let is_tcp = sockopt::socket_type(socket) == Ok(SocketType::STREAM)
             && sockopt::socket_protocol(socket) == Ok(Some(ipproto::TCP));
         if !is_tcp || sockopt::socket_acceptconn(socket) != Ok(true) || is_special(socket)? {
@@ -52,11 +52,7 @@ impl Listening {
         }
         let is_dual = address.is_ipv6() && is_all && sockopt::ipv6_v6only(socket) == Ok(false);
         let namespace = option(socket, SOL_SOCKET, SO_NETNS_COOKIE, 0_u64)?;
-        Some(Self { namespace, address, is_dual, queue: Arc::new(queue) })
-    }
-
-    fn is_open(&self) -> bool {
-        Queue::open(&self.queue).is_ok_and(|queue| queue.is_open())
+        (name < NAMES).then_some(Self { namespace, address, is_dual, name })
     }
 
     /// Returns true if a connection to `remote` reaches this listener, unless a more specific one
@@ -93,37 +89,51 @@ fn option<T: uapi::Pod>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value
     Some(value)
 }
 
-/// The listeners, ports and pools of all clients.
+/// What a client and a server have in common, and no other process has.
+pub struct Pair {
+    /// The segments of their connections.
+    pub pool: OwnedFd,
+    /// An end for each: when no process has one any more, the other one shows it.
+    pub line: [OwnedFd; 2],
+}
+
+impl Pair {
+    fn new() -> Option<Self> {
+        let (one, other) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
+        Some(Self { pool: Pool::create().ok()?, line: [one, other] })
+    }
+}
+
+/// The listeners, ports and pairs of all clients.
 #[derive(Default)]
 pub struct Routes {
     listeners: Vec<(u32, Listening)>,
     ports: HashMap<u32, Ports>,
     /// Until this time, no ports are looked for: there were none.
     without_ports: Option<Instant>,
-    /// Pairs of a client and the process that listens.
-    pools: HashSet<(u32, u32)>,
+    /// A client and the process that listens.
+    pairs: HashSet<(u32, u32)>,
 }
 
 impl Routes {
-    /// Notes a listener. `false` if the client has too many.
-    pub fn listen(&mut self, client: u32, listening: Listening) -> bool {
-        // Listeners of the same address have ended, or share it.
-        self.listeners.retain(|(_, one)| one.address != listening.address);
-        let is_known = self.listeners.iter().filter(|(of, _)| *of == client).count() < LISTENERS;
-        if is_known {
-            self.listeners.push((client, listening));
-        }
-        is_known
+    /// Notes a listener.
+    pub fn listen(&mut self, client: u32, listening: Listening) {
+        let place = |one: &Listening| one.name as usize % LISTENERS;
+        // Those in the same place have ended; those of the same address have, or share it.
+        self.listeners.retain(|(of, one)| {
+            one.address != listening.address && (*of != client || place(one) != place(&listening))
+        });
+        self.listeners.push((client, listening));
     }
 
-    /// The process and the queue of the listener that a connection of `client` to this address
-    /// reaches. `None` if it has none, or is in the same process.
-    pub fn find(&mut self, client: u32, remote: SocketAddr) -> Option<(u32, Arc<OwnedFd>)> {
-        self.listeners.retain(|(_, one)| !one.takes(remote) || one.is_open());
+    /// The process and the name of the listener that a connection of `client` to this address
+    /// reaches. `None` if that is not certain, or if it is in the same process.
+    pub fn find(&self, client: u32, remote: SocketAddr) -> Option<(u32, u32)> {
         let mut all = self.listeners.iter().filter(|(_, one)| one.takes(remote));
         let (peer, listening) = all.next()?;
         let is_only_one = all.next().is_none();
-        (is_only_one && *peer != client).then(|| (*peer, Arc::clone(&listening.queue)))
+        (is_only_one && *peer != client).then_some((*peer, listening.name))
     }
 
     /// The first port that is bound for a client.
@@ -143,33 +153,33 @@ impl Routes {
         Some(first)
     }
 
-    /// Makes the pool of two processes; `Some(None)` if they have one already. `None` if there can
-    /// be none.
-    pub fn pool_of(&mut self, client: u32, peer: u32) -> Option<Option<Arc<OwnedFd>>> {
-        if self.pools.contains(&(client, peer)) {
+    /// Makes what two processes have in common; `Some(None)` if they have it already. `None` if
+    /// there can be none.
+    pub fn pair_of(&mut self, client: u32, peer: u32) -> Option<Option<Pair>> {
+        if self.pairs.contains(&(client, peer)) {
             return Some(None);
         }
         let has_room = |one: u32| {
-            self.pools.iter().filter(|(client, peer)| [*client, *peer].contains(&one)).count()
-                < POOLS
+            self.pairs.iter().filter(|(client, peer)| [*client, *peer].contains(&one)).count()
+                < PAIRS
         };
         if !has_room(client) || !has_room(peer) {
             return None;
         }
-        let pool = Pool::create().ok()?;
-        self.pools.insert((client, peer));
-        Some(Some(Arc::new(pool)))
+        let pair = Pair::new()?;
+        self.pairs.insert((client, peer));
+        Some(Some(pair))
     }
 
-    /// Takes [`pool_of`](Self::pool_of) back.
-    pub fn forget_pool(&mut self, client: u32, peer: u32) {
-        self.pools.remove(&(client, peer));
+    /// Takes [`pair_of`](Self::pair_of) back.
+    pub fn forget_pair(&mut self, client: u32, peer: u32) {
+        self.pairs.remove(&(client, peer));
     }
 
     /// Removes all of a client. Its ports are free again.
     pub fn leave(&mut self, client: u32) {
         self.listeners.retain(|(of, _)| *of != client);
-        self.pools.retain(|(one, other)| ![*one, *other].contains(&client));
+        self.pairs.retain(|(one, other)| ![*one, *other].contains(&client));
         self.ports.remove(&client);
     }
 }

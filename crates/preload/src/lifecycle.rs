@@ -37,9 +37,10 @@ pub extern "C" fn end() {
         let leave = |count: u32| (count > 1).then(|| count - 1);
         let is_last = holders.fetch_update(Ordering::AcqRel, Ordering::Relaxed, leave) == Err(1);
         if is_last && entry.connection.becomes_free() {
-            say_goodbye(entry);
-        } else if direct::is_direct(entry) {
-            direct::leave(entry);
+            match entry.connection.phase() {
+                Phase::Direct => direct::leave_for_good(entry),
+                _ => say_goodbye(entry),
+            }
         }
         end_offer(entry, is_last);
     }
@@ -160,10 +161,8 @@ pub fn closing(fd: c_int) {
         end_offer(entry, true);
         entry.connection.end();
     } else {
-        match entry.connection.phase() {
-            Phase::Direct => direct::leave(entry),
-            Phase::Listening => direct::close(entry),
-            _ => {}
+        if entry.connection.phase() == Phase::Listening {
+            direct::close(entry);
         }
         end_offer(entry, false);
     }
@@ -264,8 +263,9 @@ fn end_direct() {
         if !table::forget(entry) {
             continue;
         }
-        let is_last = entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1;
-        direct::before_exec(entry, is_last);
+        if entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            direct::leave_for_good(entry);
+        }
     }
 }
 

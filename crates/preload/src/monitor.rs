@@ -263,9 +263,8 @@ pub fn note_addresses(entry: Entry) {
     }
 }
 
-/// Descriptors that go or come with one message at most: a queue, a pool, a pidfd, and what wakes
-/// the process.
-const ATTACHED: usize = 3 + WAKING;
+/// Descriptors that go or come with one message at most: a pool, a line, and what wakes the process.
+const ATTACHED: usize = 2 + WAKING;
 
 fn send(
     socket: BorrowedFd<'_>,
@@ -348,7 +347,7 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
         }
         Response::Gone { peer } => {
             waking::forget(peer);
-            direct::gone(peer);
+            direct::retire();
         }
         Response::Welcome => {
             if let [account, history] = &attached[..] {
@@ -361,8 +360,7 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
         }
         // It has come too late: its pool is for the next one.
         Response::Route { peer, port, pool, bells, .. } => {
-            let attached = attached.into_iter().skip(1);
-            learn_pair((peer, Side::Connector, port), (pool, bells), attached);
+            learn_pair((peer, Side::Connector, port), (pool, bells), attached.into_iter());
         }
         Response::Process { .. }
         | Response::Listed
@@ -380,8 +378,8 @@ fn learn_pair(
     let parts = if pool { attached.next().zip(attached.next()) } else { None };
     // A peer that could not be woken would wait for ever.
     let can_wake = if bells { waking::learn(peer, attached) } else { waking::is_known(peer) };
-    if let Some((pool, pidfd)) = parts.filter(|_| can_wake) {
-        direct::learn(peer, side, port, [pool, pidfd]);
+    if let Some((pool, line)) = parts.filter(|_| can_wake) {
+        direct::learn(peer, side, port, [pool, line]);
     }
 }
 
@@ -440,9 +438,9 @@ fn wait_for<T>(read: impl Fn(Response) -> Option<T>) -> Option<(T, Vec<OwnedFd>)
     }
 }
 
-/// Tells the monitor of a listener with a queue. Returns false if no client gets it; `None` if the
-/// monitor was not told. Without an answer, clients may get it.
-pub fn listen(entry: Entry, queue: &OwnedFd) -> Option<bool> {
+/// Tells the monitor of a listener, by its name. Returns false if no client finds it; `None` if the
+/// monitor was not told. Without an answer, clients may find it.
+pub fn listen(entry: Entry, listener: u32) -> Option<bool> {
     // SAFETY: the program is in a call on this descriptor; the monitor refuses another file.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let asked = QUESTION.fetch_add(1, Ordering::Relaxed);
@@ -450,14 +448,14 @@ pub fn listen(entry: Entry, queue: &OwnedFd) -> Option<bool> {
         Response::Listening { question, is_known } if question == asked => Some(is_known),
         _ => None,
     };
-    let request = Request::Listen { question: asked };
-    let answer = ask(request, &[socket, queue.as_fd()], read)?;
+    let request = Request::Listen { question: asked, listener };
+    let answer = ask(request, &[socket], read)?;
     Some(answer.is_none_or(|(is_known, _)| is_known))
 }
 
-/// Asks for the listener that a connection of the kernel leads to: the number of its process, that
-/// of this one, and its queue.
-pub fn find(entry: Entry) -> Option<(u32, u32, OwnedFd)> {
+/// Asks for the listener that a connection of the kernel leads to: the number of its process, and
+/// its name.
+pub fn find(entry: Entry) -> Option<(u32, u32)> {
     // SAFETY: as in `listen`.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let asked = QUESTION.fetch_add(1, Ordering::Relaxed);
@@ -468,11 +466,9 @@ pub fn find(entry: Entry) -> Option<(u32, u32, OwnedFd)> {
         _ => None,
     };
     let (response, attached) = ask(Request::Find { question: asked }, &[socket], read)??;
-    let Response::Route { peer, own, port, pool, bells, .. } = response else { return None };
-    let mut attached = attached.into_iter();
-    let queue = attached.next()?;
-    learn_pair((peer, Side::Connector, port), (pool, bells), attached);
-    Some((peer, own, queue))
+    let Response::Route { peer, listener, port, pool, bells, .. } = response else { return None };
+    learn_pair((peer, Side::Connector, port), (pool, bells), attached.into_iter());
+    Some((peer, listener))
 }
 
 /// The connection that still waits for this response.

@@ -89,7 +89,7 @@ pub fn by_ring(entry: Entry) -> c_short {
     let connection = entry.connection;
     match connection.phase() {
         Phase::Direct => return direct::ready(entry),
-        Phase::Listening => return if direct::has_entry(entry) { INBOUND } else { 0 },
+        Phase::Listening => return if direct::has_waiting(entry) { INBOUND } else { 0 },
         _ => {}
     }
     let mut ready = 0;
@@ -191,7 +191,7 @@ pub fn directions(events: c_short) -> [bool; 2] {
 /// What changes when something comes: the bytes so far, and whether the stream has ended.
 pub fn position(entry: Entry) -> u64 {
     if entry.connection.phase() == Phase::Listening {
-        return direct::position(entry);
+        return direct::made();
     }
     let ended = u64::from(entry.connection.tcp_ended.load(Ordering::Relaxed));
     entry.connection.lock_inbound_quickly().map_or(0, |mut inbound| {

@@ -90,7 +90,7 @@ fn connections_are_made_without_the_kernel() {
     for way in ["blocking", "nonblocking", "select", "level", "edge"] {
         let direct = direct_of(way, 30, Sockets::Direct, Sockets::Direct);
         // The kernel makes the first ones: until the server has accepted one, and its client has
-        // asked for its queue.
+        // asked for the listener.
         assert!(direct >= 20, "{way}: {direct} of 30");
     }
 }
@@ -131,7 +131,7 @@ fn edges(port: &str, more: &[&str]) -> Running {
 }
 
 /// The client of a server that is killed, and started again without the library, gets the new one:
-/// no connection is made to the queue of a dead process.
+/// no connection is made to a dead process.
 #[test]
 fn a_server_that_is_started_again_without_the_library_gets_its_clients() {
     let (mut first, port) = server("0", "plain", Sockets::Direct);
@@ -226,29 +226,35 @@ fn a_program_without_the_library_finds_no_connection() {
     assert_eq!(other.line(), "done");
 }
 
-/// A child that has the last descriptor of a connection is killed: its segment is used again.
+/// A child has the last descriptor of a connection when its parent has closed it.
 #[test]
-fn segments_of_killed_children_are_used_again() {
+fn a_child_goes_on_with_a_connection_of_its_parent() {
     let (_server, port) = server("0", "plain", Sockets::Direct);
-    let mut client = edges(&port, &["children"]);
-    assert_eq!(client.line(), "done");
+    assert_eq!(edges(&port, &["children"]).line(), "done");
 }
 
-/// A client that writes anything into the queue and its pool ends neither the server nor another
-/// client, whose bytes are right or do not arrive.
+/// A client that writes anything into its pool neither ends the server nor keeps another client
+/// from it.
 #[test]
 fn a_hostile_client_harms_no_other_connection() {
     let (mut server, port) = server("0", "plain", Sockets::Direct);
-    let mut honest = client(&port, "timeout");
+    let mut honest = client(&port, "plain");
     honest.lines_until(5, |line| line == "direct f");
     let mut hostile = edges(&port, &["attack"]);
     assert_eq!(hostile.line(), "done");
     // It goes on for as long as these take.
-    honest.lines_until(20, |_| true);
+    honest.lines_until(20, |line| line == "direct f");
     hostile.kill();
-    honest.lines_until(20, |_| true);
+    honest.lines_until(20, |line| line == "direct f");
     assert!(server.child.try_wait().unwrap().is_none());
-    client(&port, "timeout").lines_until(20, |_| true);
+    client(&port, "plain").lines_until(20, |line| line == "direct f");
+}
+
+/// A signal that comes while the other process is looked at does not end a connection.
+#[test]
+fn signals_end_no_connection() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    client(&port, "signals").lines_until(500, |line| line == "direct f");
 }
 
 /// Threads that wait in accept(2) or epoll_wait(2) before the queue exists accept from it.

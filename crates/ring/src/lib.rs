@@ -28,8 +28,6 @@ mod layout;
 #[cfg(not(loom))]
 mod leaked;
 #[cfg(not(loom))]
-mod listener;
-#[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
 mod marks;
@@ -76,17 +74,16 @@ pub use layout::{LARGE, PIECE, SEGMENT_LENGTH, SMALL};
 #[cfg(not(loom))]
 pub use leaked::Leaked;
 #[cfg(not(loom))]
-pub use listener::Queue;
-#[cfg(not(loom))]
 pub use mapping::{Half, OwnedHalf};
 #[cfg(not(loom))]
 pub use marks::Marks;
 pub use memory::{Corrupt, Memory};
 #[cfg(not(loom))]
-pub use pool::{Pool, SEGMENTS};
+pub use pool::Pool;
 #[cfg(not(loom))]
 pub use processor::processor;
 pub use producer::{Producer, ProducerState};
+pub use queue::SEGMENTS;
 #[cfg(not(loom))]
 pub use sealed::OpenError;
 #[cfg(not(loom))]

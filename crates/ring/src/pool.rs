@@ -3,21 +3,22 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-use rustix::fs::fcntl_add_seals;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::layout::{HEADER, SEGMENT_LENGTH, SMALL};
 use crate::leaked::Leaked;
 use crate::mapping::Start;
-use crate::sealed::{self, OpenError, SEALS};
+use crate::queue::{Queue, SEGMENTS};
+use crate::sealed::{self, OpenError};
 
-/// Segments of a pool: connections between two processes at a time. More go by the kernel.
-pub const SEGMENTS: usize = 128;
+/// The page of the [`Queue`], before the segments.
+const FIRST: u64 = 4096;
 /// The length of the file, in bytes. It is sparse: the pages of a segment are allocated when it is
 /// first used.
-const LENGTH: u64 = SEGMENTS as u64 * SEGMENT_LENGTH;
+const LENGTH: u64 = FIRST + SEGMENTS as u64 * SEGMENT_LENGTH;
 const _: () = assert!(SEGMENT_LENGTH.is_multiple_of(4096) && SEGMENTS <= 1 << u8::BITS);
+const _: () = assert!(size_of::<Queue>() <= FIRST as usize);
 
 /// A mapped pool. It stays mapped until [`unmap`](Self::unmap).
 pub struct Pool(NonNull<u8>);
@@ -30,14 +31,13 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Makes the file, without pages.
+    /// Makes the file, with the page of the queue only.
     ///
     /// # Errors
-    /// Those of memfd_create(2), and `FBIG` if the process may not have files of this length.
+    /// Those of memfd_create(2) and fallocate(2), and `FBIG` if the process may not have files of
+    /// this length.
     pub fn create() -> Result<OwnedFd, Errno> {
-        let file = sealed::unsealed("levada-pool", LENGTH)?;
-        fcntl_add_seals(&file, SEALS)?;
-        Ok(file)
+        sealed::create("levada-pool", LENGTH, FIRST)
     }
 
     /// Maps the file.
@@ -56,10 +56,19 @@ impl Pool {
         Ok(Self(NonNull::new(start.cast()).ok_or(Errno::NOMEM)?))
     }
 
+    /// The connections that wait.
+    #[allow(unsafe_code)]
+    pub fn queue(&self) -> &Queue {
+        // SAFETY: the mapping begins with these words, is aligned to a page, and stays as long as
+        // this is used; every pattern of bits is valid for atomics.
+        unsafe { self.0.cast().as_ref() }
+    }
+
     /// The segment with this number, modulo [`SEGMENTS`]. It is mapped as long as the pool is.
     #[allow(unsafe_code)]
     pub fn segment(&self, number: u8) -> Leaked {
-        let offset = (usize::from(number) % SEGMENTS) * SEGMENT_LENGTH as usize;
+        let place = usize::from(number) % SEGMENTS;
+        let offset = FIRST as usize + place * SEGMENT_LENGTH as usize;
         // SAFETY: the offset is within the mapping.
         Leaked(Start(unsafe { self.0.add(offset) }))
     }
@@ -85,5 +94,29 @@ impl Pool {
     pub unsafe fn unmap(&self) {
         // SAFETY: the mapping was made by `open` with this length; the caller promises the rest.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), LENGTH as usize) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_processes_find_the_same_words_and_no_segment_has_those_of_the_queue() {
+        let file = Pool::create().unwrap();
+        let [one, other] = [(); 2].map(|()| Pool::open(&file).unwrap());
+        let last = SEGMENTS as u8 - 1;
+        let generations = [0, last].map(|number| {
+            one.allocate(number).unwrap();
+            one.segment(number).begin()
+        });
+        one.queue().push(5, (last, generations[1]), 0);
+        let waiting = other.queue().first(5, |_| true).unwrap();
+        assert_eq!((waiting.segment, other.queue().made()), (last, 1));
+        for (number, generation) in [0, last].into_iter().zip(generations) {
+            assert_eq!(other.segment(number).ends().generation(), generation);
+            one.segment(number).ends().set_address(7, true);
+        }
+        assert!(one.queue().undo(waiting) && !other.queue().take(waiting));
     }
 }

@@ -1,264 +1,201 @@
-//! The connections that wait for a listener, in memory that its clients write.
+//! The connections of one client that wait for the listeners of one server, in the first page of
+//! their [`Pool`](crate::Pool).
 //!
-//! A queue is a ring of slots. A client puts an entry into the slot of the next position, and the
-//! process that listens takes it. An entry is one word that names its client, so that each step
-//! is one compare-and-exchange of that word: a process that is killed leaves no slot half filled.
-//! What remains of its step is to move a counter, which every other process does as well.
-//!
-//! Positions only grow. A slot holds the lap of its position, which prevents the ABA problem: a
-//! process that was stopped for a whole lap cannot fill or empty a slot of a later one.
+//! Each segment has a word, which says whether its connection waits, and for which listener. The
+//! client makes it wait, and one compare-and-exchange takes it or undoes it: a process that is
+//! killed leaves nothing half done, and holds no lock. No other process has the page, so that a
+//! hostile one harms its own connections only.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::death;
 
-/// Slots of a queue, and the longest backlog.
+/// Segments of a pool: connections between two processes at a time. More go by the kernel.
 #[cfg(not(loom))]
-pub const SLOTS: usize = 128;
-/// Loom explores every interleaving, so that its queues are short.
+pub const SEGMENTS: usize = 128;
+/// Loom explores every interleaving, so that its pools are small.
 #[cfg(loom)]
-pub const SLOTS: usize = 2;
+pub const SEGMENTS: usize = 2;
 
-/// Attempts of one call. Each failed one is the success of another process, or damage by one.
-const ATTEMPTS: u32 = 1000;
+/// Listeners of a process that take connections. The place of one is its name, modulo this.
+#[cfg(not(loom))]
+pub const LISTENERS: usize = 64;
+/// As above.
+#[cfg(loom)]
+pub const LISTENERS: usize = 2;
 
-/// A connection that a client has made.
+/// Names of listeners: a process gives none of them twice.
+pub const NAMES: u32 = 1 << NAME_BITS;
+
+const NAME_BITS: u32 = 22;
+const NAME: u32 = 2;
+const GENERATION: u32 = NAME + NAME_BITS;
+/// Of the two lowest bits: the connection waits, was taken, or was undone.
+const WAITING: u64 = 1;
+const TAKEN: u64 = 2;
+const UNDONE: u64 = 3;
+const KIND: u64 = 3;
+
+/// A listener that takes connections, as its process shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// The number that the monitor has given to the client.
-    pub client: u32,
-    /// The segment of the pool that client and server share.
+pub struct Open {
+    /// Its name, less than [`NAMES`].
+    pub name: u32,
+    /// The number that marks are set for.
+    pub mark: u16,
+    /// Connections of one client that may wait.
+    pub backlog: u8,
+}
+
+/// A connection that waits, unless it is taken or undone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// The segment that it is in.
     pub segment: u8,
-}
-
-/// Why a queue has not taken an entry. The kernel makes the connection, or refuses it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NoRoom {
-    /// As many connections wait as the backlog permits.
-    Full,
-    /// The listener takes no connections by this queue any more.
-    Closed,
-}
-
-/// An entry that can be taken back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pushed {
-    slot: usize,
     word: u64,
 }
 
-/// The content of a slot, without the lap of its position.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Slot {
-    Empty,
-    Waiting(Entry),
-    /// The client has taken its entry back.
-    Undone,
-}
-
-const LAP_BITS: u32 = 22;
-const KIND: u32 = 40;
-const LAP: u32 = KIND + 2;
-const _: () = assert!(LAP + LAP_BITS == u64::BITS && SLOTS <= 1 << u8::BITS);
-
-/// The lap of a position, as a slot holds it.
-fn lap(position: u64) -> u64 {
-    (position / SLOTS as u64) % (1 << LAP_BITS)
-}
-
-fn encode(lap: u64, slot: Slot) -> u64 {
-    let kind = |kind: u64| lap << LAP | kind << KIND;
-    match slot {
-        Slot::Empty => kind(0),
-        Slot::Waiting(Entry { client, segment }) => {
-            kind(1) | u64::from(client) << u8::BITS | u64::from(segment)
-        }
-        Slot::Undone => kind(2),
-    }
-}
-
-/// The lap, and what the slot holds. Each number stands for something.
-fn decode(word: u64) -> (u64, Slot) {
-    let slot = match word >> KIND & 3 {
-        0 => Slot::Empty,
-        1 => Slot::Waiting(Entry { client: (word >> u8::BITS) as u32, segment: word as u8 }),
-        _ => Slot::Undone,
-    };
-    (word >> LAP, slot)
-}
-
-/// A counter on a cache line of its own.
-#[repr(C, align(64))]
-#[derive(Default)]
-struct Counter(AtomicU64);
-
-/// The shared words of a queue.
+/// The shared words of a listener.
 #[repr(C)]
-pub struct Words {
-    /// 0 while the queue is closed, else the backlog.
-    backlog: AtomicU64,
-    /// A bit for each bell of the listener's process by which a thread of it waits.
+#[derive(Default)]
+struct Listener {
+    /// By the server: 0 while it is closed, else an [`Open`].
+    open: AtomicU64,
+    /// A bit for each bell of the server by which a thread of it waits for this listener.
     bells: AtomicU32,
-    /// The number of the listener in its process, which marks are set for.
-    mark: AtomicU32,
-    /// The position that is taken next.
-    head: Counter,
-    /// The position that is filled next.
-    tail: Counter,
-    slots: [AtomicU64; SLOTS],
 }
 
-impl Default for Words {
+/// The shared words of a client and a server.
+#[repr(C)]
+pub struct Queue {
+    listeners: [Listener; LISTENERS],
+    /// By the client: connections that it has made.
+    made: AtomicU64,
+    /// By the client: which connection of two was made first.
+    orders: [AtomicU32; SEGMENTS],
+    /// The word of each segment.
+    words: [AtomicU64; SEGMENTS],
+}
+
+impl Default for Queue {
     fn default() -> Self {
         Self {
-            backlog: AtomicU64::new(0),
-            bells: AtomicU32::new(0),
-            mark: AtomicU32::new(0),
-            head: Counter::default(),
-            tail: Counter::default(),
-            slots: std::array::from_fn(|_| AtomicU64::new(0)),
+            listeners: std::array::from_fn(|_| Listener::default()),
+            made: AtomicU64::new(0),
+            orders: std::array::from_fn(|_| AtomicU32::new(0)),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
 
-impl Words {
-    /// Lets clients in. `backlog` is that of listen(2), `mark` the number of the listener.
-    pub fn open(&self, backlog: u32, mark: u16) {
-        self.mark.store(mark.into(), Ordering::Relaxed);
-        // The kernel has one connection more wait than it was told.
-        let backlog = u64::from(backlog).saturating_add(1).min(SLOTS as u64);
-        self.backlog.store(backlog, Ordering::SeqCst);
+/// The name of the listener that a word is for, if its connection waits.
+fn awaited(word: u64) -> Option<u32> {
+    (word & KIND == WAITING).then_some((word >> NAME) as u32 % NAMES)
+}
+
+impl Queue {
+    fn listener(&self, name: u32) -> &Listener {
+        &self.listeners[name as usize % LISTENERS]
     }
 
-    /// Lets no client in any more. Entries that wait can still be taken.
-    pub fn close(&self) {
-        self.backlog.store(0, Ordering::SeqCst);
+    /// Lets the client in, by the server.
+    pub fn open(&self, listener: Open) {
+        let Open { name, mark, backlog } = listener;
+        let word = u64::from(name) << 32 | u64::from(mark) << 16 | u64::from(backlog.max(1));
+        self.listener(name).open.store(word, Ordering::SeqCst);
+    }
+
+    /// Lets the client in no more, by the server. Then it takes what waits: a client that has made
+    /// a connection looks once more whether the listener is [open](Self::find), and one of the two
+    /// sees what the other has written.
+    pub fn close(&self, name: u32) {
+        self.listener(name).open.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Returns true while clients are let in. A client that has put an entry in asks once more: it
-    /// sees that the queue was closed, or the listener sees its entry.
-    pub fn is_open(&self) -> bool {
+    /// The listener with a name, if it is open.
+    pub fn find(&self, name: u32) -> Option<Open> {
         fence(Ordering::SeqCst);
-        self.backlog.load(Ordering::SeqCst) != 0
+        let word = self.listener(name).open.load(Ordering::SeqCst);
+        let is_open = word as u8 != 0 && (word >> 32) as u32 == name;
+        is_open.then_some(Open { name, mark: (word >> 16) as u16, backlog: word as u8 })
     }
 
-    /// Puts an entry behind all others.
-    ///
-    /// # Errors
-    /// [`NoRoom`], and no entry is made.
-    pub fn push(&self, entry: Entry) -> Result<Pushed, NoRoom> {
-        for _ in 0..ATTEMPTS {
-            let backlog = self.backlog.load(Ordering::SeqCst).min(SLOTS as u64);
-            if backlog == 0 {
-                return Err(NoRoom::Closed);
-            }
-            let head = self.head.0.load(Ordering::Acquire);
-            let tail = self.tail.0.load(Ordering::Acquire);
-            if tail.wrapping_sub(head).cast_signed() >= backlog.cast_signed() {
-                return Err(NoRoom::Full);
-            }
-            let slot = tail as usize % SLOTS;
-            let empty = encode(lap(tail), Slot::Empty);
-            let word = encode(lap(tail), Slot::Waiting(entry));
-            death::point();
-            if exchange(&self.slots[slot], empty, word) {
-                death::point();
-                exchange(&self.tail.0, tail, tail.wrapping_add(1));
-                return Ok(Pushed { slot, word });
-            }
-            // Another process has filled this position, and has perhaps been killed since.
-            if self.is_past(tail) {
-                exchange(&self.tail.0, tail, tail.wrapping_add(1));
-            }
-        }
-        Err(NoRoom::Full)
+    /// The connections that wait for a listener.
+    pub fn count(&self, name: u32) -> usize {
+        let waits = |word: &&AtomicU64| awaited(word.load(Ordering::Relaxed)) == Some(name);
+        self.words.iter().filter(waits).count()
     }
 
-    /// Takes an entry back. Returns false if it was taken before.
-    pub fn undo(&self, pushed: Pushed) -> bool {
-        let Pushed { slot, word } = pushed;
+    /// Lets the connection of a segment wait, by the client. `order` is higher than that of each
+    /// connection that it has made before.
+    pub fn push(&self, name: u32, (segment, generation): (u8, u64), order: u32) -> Waiting {
+        let place = usize::from(segment) % SEGMENTS;
+        let word = generation << GENERATION | u64::from(name % NAMES) << NAME | WAITING;
+        self.orders[place].store(order, Ordering::Relaxed);
         death::point();
-        exchange(&self.slots[slot], word, encode(word >> LAP, Slot::Undone))
+        // The server sees the rings as they were reset.
+        self.words[place].store(word, Ordering::Release);
+        death::point();
+        self.made.fetch_add(1, Ordering::Release);
+        Waiting { segment, word }
     }
 
-    /// Takes the entry that has waited longest.
-    pub fn take(&self) -> Option<Entry> {
-        self.first(true)
+    /// The connection that has waited longest for a listener, of those in segments that
+    /// `is_usable` accepts.
+    pub fn first(&self, name: u32, is_usable: impl Fn(u8) -> bool) -> Option<Waiting> {
+        let order = |segment: u8| self.orders[usize::from(segment)].load(Ordering::Relaxed);
+        let all = self.words.iter().zip(0_u8..).filter_map(|(word, segment)| {
+            let word = word.load(Ordering::Acquire);
+            let is_for_it = awaited(word) == Some(name) && is_usable(segment);
+            is_for_it.then_some((order(segment), Waiting { segment, word }))
+        });
+        let earlier = |one: &u32, other: &u32| one.wrapping_sub(*other).cast_signed() < 0;
+        let first = all.reduce(|one, other| if earlier(&other.0, &one.0) { other } else { one });
+        first.map(|(_, waiting)| waiting)
     }
 
-    /// Returns true if an entry waits.
-    pub fn has_entry(&self) -> bool {
-        self.first(false).is_some()
+    /// Takes a connection, by the server. Returns false if it was taken or undone before.
+    pub fn take(&self, waiting: Waiting) -> bool {
+        self.settle(waiting, TAKEN)
     }
 
-    /// The entries that were ever put in.
-    pub fn pushed(&self) -> u64 {
-        self.tail.0.load(Ordering::Acquire)
+    /// Undoes a connection, by its client. Returns false if it was taken before.
+    pub fn undo(&self, waiting: Waiting) -> bool {
+        self.settle(waiting, UNDONE)
     }
 
-    /// The first entry, which is taken or left. Entries that were taken back are passed over.
-    fn first(&self, takes: bool) -> Option<Entry> {
-        for _ in 0..ATTEMPTS {
-            let head = self.head.0.load(Ordering::Acquire);
-            let slot = &self.slots[head as usize % SLOTS];
-            let word = slot.load(Ordering::Acquire);
-            let (found, content) = decode(word);
-            if found != lap(head) {
-                // A thread has emptied it, and has not moved the head yet. Anything else is damage.
-                let next = lap(head.wrapping_add(SLOTS as u64));
-                if found != next || !exchange(&self.head.0, head, head.wrapping_add(1)) {
-                    std::hint::spin_loop();
-                }
-                continue;
-            }
-            let entry = match content {
-                Slot::Empty => return None,
-                Slot::Waiting(entry) if !takes => return Some(entry),
-                Slot::Waiting(entry) => Some(entry),
-                Slot::Undone => None,
-            };
-            // The client may have been killed before it moved the tail.
-            exchange(&self.tail.0, head, head.wrapping_add(1));
-            let empty = encode(lap(head.wrapping_add(SLOTS as u64)), Slot::Empty);
-            death::point();
-            if exchange(slot, word, empty) {
-                death::point();
-                exchange(&self.head.0, head, head.wrapping_add(1));
-                if entry.is_some() {
-                    return entry;
-                }
-            }
-        }
-        None
+    fn settle(&self, waiting: Waiting, kind: u64) -> bool {
+        let word = &self.words[usize::from(waiting.segment) % SEGMENTS];
+        let settled = waiting.word & !KIND | kind;
+        death::point();
+        word.compare_exchange(waiting.word, settled, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Returns true if the slot of this position was filled.
-    fn is_past(&self, position: u64) -> bool {
-        let word = self.slots[position as usize % SLOTS].load(Ordering::Acquire);
-        word != encode(lap(position), Slot::Empty)
+    /// The connections that were ever made.
+    pub fn made(&self) -> u64 {
+        self.made.load(Ordering::Acquire)
     }
 
-    /// Announces that a thread of the listener is about to sleep until a bell. The caller looks for
-    /// entries after it.
-    pub fn announce(&self, bell: u8) {
-        self.bells.fetch_or(1 << (bell % 32), Ordering::SeqCst);
+    /// Announces that a thread of the server is about to sleep until a bell. The caller looks for
+    /// connections after it.
+    pub fn announce(&self, name: u32, bell: u8) {
+        self.listener(name).bells.fetch_or(1 << (bell % 32), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the bells of the listener that are to be rung for a new entry, a bit for each, and the
-    /// number of the listener.
-    pub fn take_bells(&self) -> (u32, u16) {
+    /// Takes the bells that are to be rung for a new connection, a bit for each. A client that is
+    /// killed before it has rung them delays its own connections only.
+    pub fn take_bells(&self, name: u32) -> u32 {
         fence(Ordering::SeqCst);
-        let bells = match self.bells.load(Ordering::Relaxed) {
+        let bells = &self.listener(name).bells;
+        death::point();
+        let taken = match bells.load(Ordering::Relaxed) {
             0 => 0,
-            _ => self.bells.swap(0, Ordering::SeqCst),
+            _ => bells.swap(0, Ordering::SeqCst),
         };
-        (bells, self.mark.load(Ordering::Relaxed) as u16)
+        death::point();
+        taken
     }
-}
-
-fn exchange(word: &AtomicU64, from: u64, to: u64) -> bool {
-    word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
 }
 
 #[cfg(test)]

@@ -56,14 +56,16 @@ pub enum Request {
         /// As in [`Request::Hello`].
         run: u64,
     },
-    /// The attached socket listens, and takes connections by the attached
-    /// [`Queue`](crate::Queue), too. [`Response::Listening`] answers.
+    /// The attached socket listens, and takes connections by [`Queue`](crate::queue::Queue)s, too.
+    /// [`Response::Listening`] answers.
     Listen {
         /// It is returned in the response.
         question: u32,
+        /// The name of the listener, see [`Open`](crate::queue::Open).
+        listener: u32,
     },
-    /// Asks for the queue of the listener that the attached socket is connected to.
-    /// [`Response::Route`] or [`Response::NoRoute`] answers.
+    /// Asks for the listener that the attached socket is connected to. [`Response::Route`] or
+    /// [`Response::NoRoute`] answers.
     Find {
         /// It is returned in the response.
         question: u32,
@@ -112,19 +114,19 @@ pub enum Response {
     Listening {
         /// As in the request.
         question: u32,
-        /// True if clients get the queue.
+        /// True if clients find it.
         is_known: bool,
     },
-    /// The listener has a queue, which is attached; then, if `pool`, the file of the
-    /// [`Pool`](crate::Pool) of both processes and a pidfd of the listener's; and, if `bells`, what
-    /// wakes it ([`WAKING`]).
+    /// A listener. Attached are, if `pool`, the file of the [`Pool`](crate::Pool) of both processes
+    /// and this one's end of a Unix socketpair, whose other end the process that listens has; and,
+    /// if `bells`, what wakes that ([`WAKING`]).
     Route {
         /// As in the request.
         question: u32,
         /// The number of the process that listens.
         peer: u32,
-        /// The number of this process.
-        own: u32,
+        /// As in [`Request::Listen`].
+        listener: u32,
         /// The first of the ports that are bound for connections of this process, one for each
         /// segment.
         port: u16,
@@ -133,13 +135,12 @@ pub enum Response {
         /// True if what wakes the peer is attached.
         bells: bool,
     },
-    /// There is no such queue, or it cannot be used.
+    /// There is no such listener, or it cannot be used.
     NoRoute {
         /// As in the request.
         question: u32,
     },
-    /// A client has got a route to this process. Attached as to [`Response::Route`], without a
-    /// queue.
+    /// A client has got its first route to this process. Attached as to [`Response::Route`].
     Pool {
         /// The number of the client.
         peer: u32,
@@ -226,7 +227,9 @@ impl Request {
             Self::Withdraw { connection } => fields(4, connection),
             Self::List { run } => fields(5, run),
             Self::Watch { run } => fields(6, run),
-            Self::Listen { question } => fields(7, question.into()),
+            Self::Listen { question, listener } => {
+                Fields { word: listener, ..fields(7, question.into()) }
+            }
             Self::Find { question } => fields(8, question.into()),
         }
         .encode()
@@ -248,7 +251,7 @@ impl Request {
             4 => Self::Withdraw { connection: first },
             5 => Self::List { run: first },
             6 => Self::Watch { run: first },
-            7 => Self::Listen { question: first as u32 },
+            7 => Self::Listen { question: first as u32, listener: word },
             8 => Self::Find { question: first as u32 },
             _ => return Err(Unknown),
         };
@@ -277,11 +280,11 @@ impl Response {
             }
             Self::Listed => Fields { kind: 21, ..Fields::default() },
             Self::Welcome => Fields { kind: 22, ..Fields::default() },
-            Self::Route { question, peer, own, port, pool, bells } => Fields {
+            Self::Route { question, peer, listener, port, pool, bells } => Fields {
                 kind: 23,
                 small: u8::from(pool) | u8::from(bells) << 1,
                 word: peer,
-                first: u64::from(question) << 32 | u64::from(own),
+                first: u64::from(question) << 32 | u64::from(listener),
                 second: port.into(),
             },
             Self::Pool { peer, port, bells } => {
@@ -323,7 +326,7 @@ impl Response {
             23 => Self::Route {
                 question: (first >> 32) as u32,
                 peer: word,
-                own: first as u32,
+                listener: first as u32,
                 port: second as u16,
                 pool: small & 1 != 0,
                 bells: small & 2 != 0,
@@ -350,7 +353,7 @@ mod tests {
             Request::Withdraw { connection: 3 },
             Request::List { run: 0 },
             Request::Watch { run: 9 },
-            Request::Listen { question: u32::MAX },
+            Request::Listen { question: u32::MAX, listener: 3 },
             Request::Find { question: 11 },
         ];
         for request in requests {
@@ -365,13 +368,13 @@ mod tests {
             Response::NoRoute { question: u32::MAX },
         ];
         for flag in [false, true] {
-            let own = u32::MAX;
+            let listener = u32::MAX;
             let question = 1 << 31;
             responses.push(Response::Listening { question, is_known: flag });
             responses.push(Response::Pool { peer: 3, port: u16::MAX, bells: flag });
             let pool = flag;
             let bells = !flag;
-            responses.push(Response::Route { question, peer: 3, own, port: 9, pool, bells });
+            responses.push(Response::Route { question, peer: 3, listener, port: 9, pool, bells });
         }
         for side in [Side::Connector, Side::Acceptor] {
             for bells in [false, true] {

@@ -203,8 +203,9 @@ os.kill(os.getpid(), signal.SIGKILL)
         let (next, line) = python(&monitor, &[], "print(is_direct(direct()))", &port);
         assert_eq!((line.as_str(), next.end().0), ("True", 0), "after {at}");
     }
-    // Pools of dead clients are unmapped with the next one, at the latest.
-    assert!(maps_of(server.child.id(), "levada-pool") <= 2);
+    eventually("the pools of dead clients are unmapped", || {
+        maps_of(server.child.id(), "levada-pool") == 0
+    });
     assert_eq!(server.end().0, 0);
     check_empty(&monitor);
 }
@@ -294,7 +295,7 @@ fn maps_of(process: u32, name: &str) -> usize {
     maps.lines().filter(|line| line.contains(name)).count()
 }
 
-/// Without programs, the monitor has neither queues, pools, ports nor descriptors of processes.
+/// Without programs, the monitor has neither pools, ports nor descriptors of processes.
 fn check_empty(monitor: &Monitor) {
     let folder = format!("/proc/{}/fd", monitor.child.id());
     let links = || {
@@ -303,9 +304,8 @@ fn check_empty(monitor: &Monitor) {
         links.map(|link| link.to_string_lossy().into_owned()).collect::<Vec<_>>()
     };
     eventually("the monitor has nothing of ended programs", || {
-        let is_left = |link: &String| {
-            ["levada-queue", "levada-pool", "[pidfd]"].iter().any(|name| link.contains(name))
-        };
+        let is_left =
+            |link: &String| ["levada-pool", "[pidfd]"].iter().any(|name| link.contains(name));
         let sockets = links().iter().filter(|link| link.starts_with("socket:")).count();
         // 128 ports for each client.
         !links().iter().any(is_left) && sockets < 64

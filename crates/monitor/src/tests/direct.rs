@@ -1,24 +1,31 @@
-//! Listeners with queues, and their clients.
+//! Listeners that take connections by queues, and their clients.
 
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 
+use levada_ring::Pool;
+use levada_ring::queue::{LISTENERS, NAMES};
 use levada_ring::wire::{Request, Response, WAKING};
-use levada_ring::{Pool, Queue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
 use super::support::{PATIENT, Process, Running, connected};
 
-/// A listener with an open queue, and whether the monitor gives it to clients.
-fn announced(server: &Process, listener: impl AsFd) -> (Queue, bool) {
-    let (file, queue) = Queue::create().unwrap();
-    queue.open(5, 0);
-    server.send(Request::Listen { question: 5 }, &[listener.as_fd(), file.as_fd()]);
+/// Returns true if the monitor tells clients of a listener.
+fn announced(server: &Process, listener: impl AsFd, name: u32) -> bool {
+    server.send(Request::Listen { question: 5, listener: name }, &[listener.as_fd()]);
     let Response::Listening { question: 5, is_known } = server.response() else {
         panic!("no answer")
     };
-    (queue, is_known)
+    is_known
+}
+
+/// Returns true if no process has the other end of a line.
+fn is_down(line: &OwnedFd) -> bool {
+    let mut entry = [PollFd::new(line, PollFlags::empty())];
+    poll(&mut entry, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap();
+    entry[0].revents().contains(PollFlags::HUP)
 }
 
 fn found(client: &Process, connection: impl AsFd) -> (Response, Vec<OwnedFd>) {
@@ -27,36 +34,55 @@ fn found(client: &Process, connection: impl AsFd) -> (Response, Vec<OwnedFd>) {
 }
 
 #[test]
-fn a_client_gets_the_queue_of_the_listener_that_it_is_connected_to() {
+fn a_client_and_a_server_get_a_pool_and_a_line() {
     let monitor = Running::start(PATIENT);
     let [server, client] = [1, 2].map(|run| monitor.process(run));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, _far) = connected(&listener);
     assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
-    let (queue, is_known) = announced(&server, &listener);
-    assert!(is_known);
-    let (response, descriptors) = found(&client, &near);
-    let Response::Route { question: 9, peer, own, port, pool: true, bells: true } = response else {
+    assert!(announced(&server, &listener, 7));
+    let (response, of_client) = found(&client, &near);
+    let Response::Route { question: 9, peer, listener: 7, port, pool: true, bells: true } =
+        response
+    else {
         panic!("{response:?}");
     };
-    assert_eq!(descriptors.len(), 3 + WAKING);
-    assert!(Queue::open(&descriptors[0]).unwrap().is_open());
-    assert!(Pool::open(&descriptors[1]).is_ok());
-    let (response, descriptors) = server.receive();
-    assert_eq!(response, Response::Pool { peer: own, port, bells: true });
-    assert_eq!(descriptors.len(), 2 + WAKING);
-    assert_ne!(peer, own);
-    // Another listener of the same process: both have the pool already.
+    let (response, mut of_server) = server.receive();
+    let Response::Pool { peer: own, port: same, bells: true } = response else {
+        panic!("{response:?}");
+    };
+    assert!(peer != own && port == same);
+    for descriptors in [&of_client, &of_server] {
+        assert_eq!(descriptors.len(), 2 + WAKING);
+        assert!(Pool::open(&descriptors[0]).is_ok());
+    }
+    // Another listener of the same process: both have the pair already.
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, _far) = connected(&other);
-    let (_queue, _) = announced(&server, &other);
+    assert!(announced(&server, &other, 8));
     let (response, descriptors) = found(&client, &near);
-    let again = Response::Route { question: 9, peer, own, port, pool: false, bells: false };
+    let again = Response::Route { question: 9, peer, listener: 8, port, pool: false, bells: false };
     assert_eq!(response, again);
-    assert_eq!(descriptors.len(), 1);
-    queue.close();
-    let (near, _far) = connected(&listener);
+    assert!(descriptors.is_empty());
+    // The monitor has no end of the line.
+    assert!(!is_down(&of_client[1]));
+    drop(of_server.remove(1));
+    assert!(is_down(&of_client[1]));
+}
+
+/// A listener takes the place of one of the same process that has ended.
+#[test]
+fn a_listener_replaces_the_one_before_in_its_place() {
+    let monitor = Running::start(PATIENT);
+    let [server, client] = [1, 2].map(|run| monitor.process(run));
+    let [first, second] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    assert!(!announced(&server, &first, NAMES), "it is no name");
+    assert!(announced(&server, &first, 3));
+    assert!(announced(&server, &second, 3 + LISTENERS as u32));
+    let (near, _far) = connected(&first);
     assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
+    let (near, _far) = connected(&second);
+    assert!(matches!(found(&client, &near).0, Response::Route { .. }));
 }
 
 #[test]
@@ -65,8 +91,7 @@ fn a_process_gets_no_route_to_itself_nor_to_one_that_has_ended() {
     let [server, client] = [1, 2].map(|run| monitor.process(run));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, _far) = connected(&listener);
-    let (_queue, is_known) = announced(&server, &listener);
-    assert!(is_known);
+    assert!(announced(&server, &listener, 0));
     assert_eq!(found(&server, &near).0, Response::NoRoute { question: 9 });
     drop(server);
     client.settle();
@@ -79,8 +104,7 @@ fn a_connection_that_the_kernel_leads_elsewhere_has_no_route() {
     let [server, client] = [1, 2].map(|run| monitor.process(run));
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (near, far) = connected(&listener);
-    let (_queue, is_known) = announced(&server, &listener);
-    assert!(is_known);
+    assert!(announced(&server, &listener, 0));
     // As after a redirection: no socket has the addresses of the other end.
     rustix::net::sockopt::set_socket_linger(&far, Some(std::time::Duration::ZERO)).unwrap();
     drop(far);
@@ -96,11 +120,11 @@ fn listeners_whose_connections_depend_on_more_than_their_address_are_refused() {
     bind(&shared, &"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap()).unwrap();
     listen(&shared, 5).unwrap();
     assert!(getsockname(&shared).is_ok());
-    assert!(!announced(&server, &shared).1);
+    assert!(!announced(&server, &shared, 1));
     let other_address = TcpListener::bind("127.0.0.2:0").unwrap();
-    assert!(!announced(&server, &other_address).1);
+    assert!(!announced(&server, &other_address, 1));
     let (near, _far) = connected(&TcpListener::bind("127.0.0.1:0").unwrap());
-    assert!(!announced(&server, &near).1, "it does not listen");
+    assert!(!announced(&server, &near, 1), "it does not listen");
     let all = TcpListener::bind("[::]:0").unwrap();
-    assert!(announced(&server, &all).1);
+    assert!(announced(&server, &all, 1));
 }

@@ -1,11 +1,9 @@
-//! accept(2) on a listener that has a queue.
+//! accept(2) on a listener whose clients have queues.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use levada_ring::Side;
-use levada_ring::queue::SLOTS;
 use levada_ring::records::Record;
 use libc::{c_int, pollfd, sockaddr, socklen_t};
 
@@ -20,19 +18,19 @@ use crate::{arena, errno, lifecycle, monitor, poll, real, seccomp, tcp, tcp_only
 /// waiting.
 const SHARE: u32 = 8;
 
-/// The result of a look at the queue.
+/// The result of a look at the queues.
 enum Found {
     Connection(c_int),
     Failure(c_int),
     Nothing,
 }
 
-/// Held while a thread accepts from the kernel for a listener that has no queue yet.
-static WITHOUT_QUEUE: Lock = Lock::new();
+/// Held while a thread accepts from the kernel for a listener that has no queues yet.
+static WITHOUT_QUEUES: Lock = Lock::new();
 
 /// In the child of a fork: no thread of its parent accepts here.
 pub fn in_child() {
-    WITHOUT_QUEUE.free();
+    WITHOUT_QUEUES.free();
 }
 
 /// The arguments of accept4(2) after the listener.
@@ -43,8 +41,8 @@ struct Call {
     flags: c_int,
 }
 
-/// accept4(2) from the queue of the listener, or the kernel. Returns the result of the call; `None`
-/// if the program's own call is to be made, which does not wait, or has no part in a queue.
+/// accept4(2) from the queues of clients, or the kernel. Returns the result of the call; `None` if
+/// the program's own call is to be made, which does not wait, or has no part in a queue.
 ///
 /// # Safety
 /// As accept4(2) demands.
@@ -67,9 +65,9 @@ pub unsafe fn accept(
             Some(listener) => unsafe { from_both(entry, listener, call) },
             // Another process may take what this thread sees, and it would wait in the kernel.
             None if listeners::is_shared(entry.connection) => return None,
-            // No thread waits in the kernel, where it would not learn of the queue.
+            // No thread waits in the kernel, where it would not learn of a queue.
             // SAFETY: as the caller promises.
-            None => unsafe { from_kernel(fd, &WITHOUT_QUEUE, call) }.inspect(|new| {
+            None => unsafe { from_kernel(fd, &WITHOUT_QUEUES, call) }.inspect(|new| {
                 if *new >= 0 {
                     listeners::accepted(fd);
                 }
@@ -88,7 +86,7 @@ pub unsafe fn accept(
     }
 }
 
-/// A connection of the queue or of the kernel, if there is one: of the kernel first in one of
+/// A connection of a queue or of the kernel, if there is one: of the kernel first in one of
 /// [`SHARE`] calls.
 ///
 /// # Safety
@@ -98,7 +96,12 @@ unsafe fn from_both(entry: Entry, listener: &'static Listener, call: Call) -> Op
     // SAFETY: as the caller promises.
     let by_queue = || unsafe { from_queue(entry, listener, call) };
     // SAFETY: as the caller promises.
-    let by_kernel = || unsafe { from_kernel(entry.fd, &listener.in_kernel, call) };
+    let accept = || unsafe { from_kernel(entry.fd, &listener.in_kernel, call) };
+    let by_kernel = || match accept() {
+        // The number of the stock is one more for the program.
+        Some(..0) if errno::last() == libc::EMFILE && listener.stock.release() => accept(),
+        found => found,
+    };
     let found = match is_kernel_first {
         true => by_kernel().or_else(by_queue),
         false => by_queue().or_else(by_kernel),
@@ -109,7 +112,7 @@ unsafe fn from_both(entry: Entry, listener: &'static Listener, call: Call) -> Op
     found
 }
 
-/// A connection that waits in the queue, if there is one; or the failure of the call.
+/// A connection that waits in a queue, if there is one; or the failure of the call.
 ///
 /// # Safety
 /// As accept4(2) demands.
@@ -152,13 +155,13 @@ unsafe fn from_kernel(fd: c_int, lock: &Lock, call: Call) -> Option<c_int> {
     Some(new)
 }
 
-/// Waits until the queue or the kernel has a connection. The error of the call, if it ends.
+/// Waits until a queue or the kernel has a connection. The error of the call, if it ends.
 fn wait(fd: c_int, deadline: Option<Instant>) -> Option<c_int> {
     let mut set = [pollfd { fd, events: libc::POLLIN, revents: 0 }];
     let wait = poll::Wait { deadline: || deadline, mask: std::ptr::null() };
     let ready = match poll::poll(&mut set, wait) {
         Some(ready) => ready,
-        // The queue of the listener is closed.
+        // The listener has no queues any more.
         // SAFETY: one entry.
         None => unsafe { real::poll(set.as_mut_ptr(), 1, 1000) },
     };
@@ -185,9 +188,9 @@ fn all_handlers_restart() -> bool {
     })
 }
 
-/// Takes a connection from the queue. Without a descriptor for it, it waits on, as in the kernel.
+/// Takes a connection from a queue. Without a descriptor for it, it waits on, as in the kernel.
 fn take(entry: Entry, listener: &'static Listener, flags: c_int) -> Found {
-    if !listener.queue.has_entry() {
+    if !pairs::has_waiting(listener.name) {
         return Found::Nothing;
     }
     let is_inheritable = flags & libc::SOCK_CLOEXEC == 0;
@@ -197,15 +200,10 @@ fn take(entry: Entry, listener: &'static Listener, flags: c_int) -> Found {
     };
     lifecycle::is_new(fd);
     let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let begun = arena::allocate().and_then(|(number, connection)| {
-        let has_begun = connection.begin(is_nonblocking, true);
-        if !has_begun {
-            arena::release(number);
-        }
-        has_begun.then_some((number, connection))
-    });
-    let Some((number, connection)) = begun.filter(|_| (fd as usize) < table::DESCRIPTORS) else {
-        return Found::Failure(libc::ENFILE).close(fd);
+    let Some((number, connection)) = begin(fd, is_nonblocking) else {
+        // There are too many connections: the kernel has all further ones.
+        listeners::close(entry);
+        return Found::Nothing.close(fd);
     };
     connection.shares_socket.store(is_shared.into(), Ordering::Relaxed);
     if !is_shared && is_nonblocking {
@@ -224,6 +222,19 @@ fn take(entry: Entry, listener: &'static Listener, flags: c_int) -> Found {
     }
 }
 
+/// A connection without a segment. `None` if there are too many.
+fn begin(fd: c_int, is_nonblocking: bool) -> Option<(u32, &'static Connection)> {
+    if fd as usize >= table::DESCRIPTORS {
+        return None;
+    }
+    let (number, connection) = arena::allocate()?;
+    let has_begun = connection.begin(is_nonblocking, true);
+    if !has_begun {
+        arena::release(number);
+    }
+    has_begun.then_some((number, connection))
+}
+
 fn set_nonblocking(fd: c_int) {
     // SAFETY: the command takes a number.
     unsafe { real::fcntl64(fd, libc::F_SETFL, libc::O_NONBLOCK.into()) };
@@ -238,31 +249,18 @@ impl Found {
     }
 }
 
-/// Gives the next connection of the queue to `connection`. `false` if there is none.
+/// Gives the next connection of the queues to `connection`. `false` if there is none.
 fn attach(entry: Entry, listener: &Listener, connection: &Connection) -> bool {
-    // Entries that no correct client has made are dropped: not more of them in one call.
-    for _ in 0..SLOTS {
-        let taken = pairs::take(|| listener.queue.take());
-        let Some((waiting, pair)) = taken else { return false };
-        let Some(pair) = pair else { continue };
-        let Some(generation) = pair.accept(waiting.segment) else {
-            pair.leave();
-            continue;
-        };
-        let segment = pair.segment(waiting.segment);
-        segment.ends().hold(Side::Acceptor, crate::process::own());
-        let port = pair.port(waiting.segment);
-        note_addresses(connection, (segment.ends().is_ipv6(), port), listener.port);
-        // As it inherits them.
-        let inherited = [&entry.connection.has_timeouts, &entry.connection.has_linger];
-        for (from, to) in inherited.iter().zip([&connection.has_timeouts, &connection.has_linger]) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        connection.begin_direct(pair, (waiting.segment, generation));
-        super::opened();
-        return true;
+    let Some((pair, number, generation)) = pairs::take(listener.name) else { return false };
+    let is_ipv6 = pair.segment(number).ends().is_ipv6();
+    note_addresses(connection, (is_ipv6, pair.port(number)), listener.port);
+    // As it inherits them.
+    let inherited = [&entry.connection.has_timeouts, &entry.connection.has_linger];
+    for (from, to) in inherited.iter().zip([&connection.has_timeouts, &connection.has_linger]) {
+        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    false
+    connection.begin_direct(pair, (number, generation));
+    true
 }
 
 /// Notes both addresses, of the client's port and the listener's.

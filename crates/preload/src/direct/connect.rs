@@ -1,19 +1,16 @@
-//! connect(2) to a listener that has a queue.
+//! connect(2) to a listener by a queue.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use levada_ring::ends::End;
-use levada_ring::queue::Entry as Waiting;
+use levada_ring::Side;
+use levada_ring::queue::Open;
 use levada_ring::records::{Reason, Record};
-use levada_ring::{Queue, Side};
 use libc::{c_int, sockaddr, socklen_t};
 
 use super::listeners::is_new;
 use super::pairs;
-use super::pool::Pair;
+use super::pool::{Made, Pair};
 use super::{answers, is_on};
 use crate::connection::Phase;
 use crate::lock::Guarded;
@@ -21,58 +18,49 @@ use crate::table::{self, Entry};
 use crate::{epoll, errno, monitor, process, spin, tcp, tcp_only, waking};
 
 /// A listener that this process has connected to.
-struct Route {
+struct Target {
     address: SocketAddr,
     /// The network namespace of the address.
     namespace: u64,
-    queue: Arc<Queue>,
-    pair: &'static Pair,
-    /// The number that the monitor has given to this process.
-    own: u32,
-}
-
-/// The listeners that this process has connected to.
-struct Routes {
-    known: Vec<Route>,
-    /// Listeners that have no queue, as far as is known.
-    others: Vec<Other>,
-}
-
-/// A listener that has no queue, as far as is known.
-struct Other {
-    address: SocketAddr,
     /// Connections of the kernel.
     count: u32,
-    /// The time of the last question, in [`ticks`](spin::ticks).
+    /// The time of the last question to the monitor, in [`ticks`](spin::ticks).
     asked: u32,
+    route: Option<Route>,
+}
+
+/// How a listener is reached.
+#[derive(Clone, Copy)]
+struct Route {
+    pair: &'static Pair,
+    /// The name of the listener.
+    name: u32,
+    /// It was found open. Before, its process has not heard of this one, or it was closed already.
+    was_open: bool,
 }
 
 /// Listeners that a process keeps in mind.
 const MAX: usize = 256;
 
-static ROUTES: Guarded<Routes> = Guarded::new(Routes { known: Vec::new(), others: Vec::new() });
+static TARGETS: Guarded<Vec<Target>> = Guarded::new(Vec::new());
 
 /// See [`in_child`](super::in_child).
 pub fn in_child() {
-    ROUTES.with(|routes| {
-        // The mappings are the parent's, too, and stay.
-        routes.known.clear();
-        routes.others.clear();
-    });
+    TARGETS.with(Vec::clear);
 }
 
 /// In parent and child.
 pub fn after_fork() {
-    ROUTES.after_fork();
+    TARGETS.after_fork();
 }
 
 /// See [`Guarded`].
 pub fn before_fork() {
-    ROUTES.before_fork(|_| ());
+    TARGETS.before_fork(|_| ());
 }
 
-/// connect(2) by the queue of the listener. Returns the result of the call; `None` if the kernel
-/// has to make it.
+/// connect(2) without the kernel. Returns the result of the call; `None` if the kernel has to make
+/// it.
 ///
 /// # Safety
 /// As connect(2) demands.
@@ -87,53 +75,29 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     if !target.ip().is_loopback() || !may_be_direct(entry, target) {
         return None;
     }
-    let route = find(fd, target)?;
+    let Route { pair, name, was_open } = find(fd, target)?;
     // Two threads may connect one socket.
     if !entry.connection.advance(Phase::Fresh, Phase::Offered) {
         return Some(errno::fail(libc::EALREADY) as c_int);
     }
-    let code = by_queue(entry, target, route);
-    if code.is_none() {
-        entry.connection.advance(Phase::Offered, Phase::Fresh);
+    match pair.connect(name, target.is_ipv6()) {
+        Made::Connection(place, listener) => {
+            begin(entry, pair, place, target);
+            ring(pair, listener);
+            if !was_open {
+                note(target, |route| Some(Route { was_open: true, ..route }));
+            }
+            let is_nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
+            return Some(match is_nonblocking {
+                true => errno::fail(libc::EINPROGRESS) as c_int,
+                false => 0,
+            });
+        }
+        Made::Closed if was_open => note(target, |_| None),
+        Made::Closed | Made::NoRoom => {}
     }
-    code
-}
-
-/// Makes an entry in the queue of a listener. The result of the call; `None` if there is no room.
-fn by_queue(
-    entry: Entry,
-    target: SocketAddr,
-    (queue, pair, own): (Arc<Queue>, &'static Pair, u32),
-) -> Option<c_int> {
-    let Some((segment, generation)) = pair.begin(target.is_ipv6()) else {
-        if pair.is_known_dead() {
-            forget(target);
-        }
-        return None;
-    };
-    let push = queue.push(Waiting { client: own, segment });
-    let Ok(pushed) = push else {
-        if !queue.is_open() {
-            forget(target);
-        }
-        return give_back(entry, pair, (segment, generation));
-    };
-    // The process was alive after the entry was written: else it may have ended before, and another
-    // one listens now.
-    if !queue.is_open() || !pair.is_surely_alive() {
-        forget(target);
-        // An entry that was taken is a connection, which has perhaps ended.
-        if queue.undo(pushed) {
-            return give_back(entry, pair, (segment, generation));
-        }
-    }
-    begin(entry, pair, (segment, generation), target);
-    ring(pair, &queue);
-    let is_nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
-    Some(match is_nonblocking {
-        true => errno::fail(libc::EINPROGRESS) as c_int,
-        false => 0,
-    })
+    entry.connection.advance(Phase::Offered, Phase::Fresh);
+    None
 }
 
 /// Returns true for a socket that nothing was done with that the kernel would have to know.
@@ -152,33 +116,22 @@ fn may_be_direct(entry: Entry, target: SocketAddr) -> bool {
         && !answers::is_bound(entry.fd)
 }
 
-fn find(fd: c_int, target: SocketAddr) -> Option<(Arc<Queue>, &'static Pair, u32)> {
-    ROUTES.with(|routes| {
-        let route = routes.known.iter().find(|route| route.address == target)?;
-        if tcp::namespace(fd) != Some(route.namespace) {
-            return None;
-        }
-        Some((Arc::clone(&route.queue), route.pair, route.own))
-    })?
+fn find(fd: c_int, target: SocketAddr) -> Option<Route> {
+    let is_known =
+        TARGETS.with(|all| all.iter().any(|one| one.address == target && one.route.is_some()));
+    if is_known != Some(true) {
+        return None;
+    }
+    let namespace = tcp::namespace(fd)?;
+    TARGETS.with(|all| all.iter().find(|one| one.is_in(target, namespace))?.route)?
 }
 
-/// The listener has ended.
-fn forget(target: SocketAddr) {
-    ROUTES.with(|routes| {
-        routes.known.retain(|route| route.address != target);
-        routes.others.retain(|other| other.address != target);
+/// Changes what is known of a listener. Without a route, the monitor is asked again.
+fn note(target: SocketAddr, change: impl Fn(Route) -> Option<Route>) {
+    TARGETS.with(|all| {
+        let known = all.iter_mut().filter(|one| one.address == target);
+        known.for_each(|one| one.route = one.route.and_then(&change));
     });
-}
-
-/// Ends a connection of which no process can find an entry. The kernel makes it.
-fn give_back(entry: Entry, pair: &'static Pair, (number, generation): (u8, u64)) -> Option<c_int> {
-    let segment = pair.segment(number);
-    segment.ends().end(Side::Connector, End::Closed);
-    segment.bury(Side::Connector);
-    segment.ends().acknowledge(Side::Acceptor, generation);
-    pair.end(number, generation, true);
-    entry.connection.note(Reason::None);
-    None
 }
 
 fn begin(entry: Entry, pair: &'static Pair, place: (u8, u64), target: SocketAddr) {
@@ -189,13 +142,12 @@ fn begin(entry: Entry, pair: &'static Pair, place: (u8, u64), target: SocketAddr
     let is_nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
     entry.connection.is_connecting.store(is_nonblocking.into(), Ordering::Relaxed);
     entry.connection.begin_direct(pair, place);
-    super::opened();
     epoll::look_again(entry.number);
 }
 
 /// Wakes the threads of the listener.
-fn ring(pair: &Pair, queue: &Queue) {
-    let (bells, mark) = queue.take_bells();
+fn ring(pair: &Pair, Open { name, mark, .. }: Open) {
+    let bells = pair.queue().take_bells(name);
     let is_asked = |bell: &u8| bells >> bell & 1 != 0;
     for bell in (0..levada_ring::wire::BELLS as u8).filter(is_asked) {
         waking::ring_number(pair.peer, Some(levada_ring::Waiter::Bell { bell, mark }));
@@ -219,19 +171,23 @@ unsafe fn again(entry: Entry, address: *const sockaddr, length: socklen_t) -> c_
     }
 }
 
-/// The kernel has made a connection. Asks the monitor whether its listener has a queue, for the
-/// connections after it.
+/// The kernel has made a connection. Asks the monitor whether its listener can be reached without
+/// it, for the connections after it.
 pub fn has_connected(fd: c_int) {
     let Some(entry) = table::find(fd).filter(|_| is_on() && process::owns_tables()) else { return };
     let Some(target) = answers::peer_of(fd).filter(|target| target.ip().is_loopback()) else {
         return;
     };
-    if is_worth_asking(target)
-        && !tcp_only::is_on()
+    let Some(namespace) = tcp::namespace(fd).filter(|_| !tcp_only::is_on()) else { return };
+    if is_worth_asking(target, namespace)
         && waking::prepare().is_ok()
-        && let (Some(namespace), Some(found)) = (tcp::namespace(fd), monitor::find(entry))
+        && let Some((peer, name)) = monitor::find(entry)
+        && let Some(pair) = pairs::find(peer, Side::Connector)
     {
-        learn(target, namespace, found);
+        TARGETS.with(|all| {
+            let known = all.iter_mut().filter(|one| one.is_in(target, namespace));
+            known.for_each(|one| one.route = Some(Route { pair, name, was_open: false }));
+        });
     }
 }
 
@@ -239,46 +195,33 @@ pub fn has_connected(fd: c_int) {
 const INTERVAL: u32 = 1000;
 
 /// Returns true for the second connection to a listener, the fourth, the eighth, and so on, and for
-/// the first one after a second.
-fn is_worth_asking(target: SocketAddr) -> bool {
-    let is_worth = ROUTES.with(|routes| {
-        if routes.known.iter().any(|route| route.address == target) {
-            return false;
-        }
+/// the first one after a second, unless there is a route that has led somewhere.
+fn is_worth_asking(target: SocketAddr, namespace: u64) -> bool {
+    let is_worth = TARGETS.with(|all| {
         let now = spin::ticks();
-        let at = routes.others.iter().position(|other| other.address == target);
-        let at = at.unwrap_or_else(|| {
-            if routes.others.len() >= MAX {
-                routes.others.remove(0);
+        let at = all.iter().position(|one| one.is_in(target, namespace)).unwrap_or_else(|| {
+            if all.len() >= MAX {
+                all.remove(0);
             }
-            routes.others.push(Other { address: target, count: 0, asked: now });
-            routes.others.len() - 1
+            all.push(Target { address: target, namespace, count: 0, asked: now, route: None });
+            all.len() - 1
         });
-        let other = &mut routes.others[at];
-        other.count = other.count.saturating_add(1);
+        let one = &mut all[at];
+        one.count = one.count.saturating_add(1);
         // The first one is often the only one.
-        let is_second = other.count > 1 && other.count.is_power_of_two();
-        let is_worth = is_second || now.wrapping_sub(other.asked) >= INTERVAL;
+        let is_second = one.count > 1 && one.count.is_power_of_two();
+        let is_time = is_second || now.wrapping_sub(one.asked) >= INTERVAL;
+        let is_worth = is_time && one.route.is_none_or(|route| !route.was_open);
         if is_worth {
-            other.asked = now;
+            one.asked = now;
         }
         is_worth
     });
     is_worth == Some(true)
 }
 
-/// The monitor has found the listener.
-fn learn(target: SocketAddr, namespace: u64, (peer, own, queue): (u32, u32, OwnedFd)) {
-    let (Ok(queue), Some(pair)) = (Queue::open(&queue), pairs::find(peer, Side::Connector)) else {
-        return;
-    };
-    ROUTES.with(|routes| {
-        routes.others.retain(|other| other.address != target);
-        routes.known.retain(|route| route.address != target);
-        if routes.known.len() >= MAX {
-            routes.known.remove(0);
-        }
-        let queue = Arc::new(queue);
-        routes.known.push(Route { address: target, namespace, queue, pair, own });
-    });
+impl Target {
+    fn is_in(&self, address: SocketAddr, namespace: u64) -> bool {
+        self.address == address && self.namespace == namespace
+    }
 }

@@ -6,12 +6,11 @@ use levada_ring::ends::End;
 use levada_ring::{Leaked, Side};
 use libc::{c_int, c_short};
 
-use super::pairs;
 use super::pool::Pair;
 use crate::connection::{Connection, Path};
 use crate::segments::User;
 use crate::table::Entry;
-use crate::{epoll, errno, process, segments, tcp, waking};
+use crate::{epoll, errno, segments, tcp, waking};
 
 const INBOUND: c_short = libc::POLLIN | libc::POLLRDNORM;
 const OUTBOUND: c_short = libc::POLLOUT | libc::POLLWRNORM;
@@ -57,57 +56,34 @@ pub fn goodbye(entry: Entry) {
     let other = inbound.as_mut().and_then(|inbound| inbound.consumer().abandon());
     drop(inbound);
     let waiter = connection.lock_outbound().and_then(|mut outbound| outbound.producer().finish());
-    leave(entry);
     waking::ring(connection, waiter);
     waking::ring(connection, other);
 }
 
-/// Lets go of this side for this process. Others may have it. The process is a holder of the
-/// segment until no thread uses it.
-pub fn leave(entry: Entry) {
-    if place(entry.number).is_some() {
-        super::closed();
+/// Lets go of the segment of a connection that no process has any more when this one ends, or
+/// becomes another program. Until then, no other thread gets to the rings.
+pub fn leave_for_good(entry: Entry) {
+    goodbye(entry);
+    let connection = entry.connection;
+    if let Some((pair, number, generation)) = segments::own(entry.number).pair()
+        && let (Some(inbound), Some(outbound)) =
+            (connection.lock_inbound(), connection.lock_outbound())
+    {
+        std::mem::forget((inbound, outbound));
+        pair.acknowledge(number, generation);
     }
 }
 
-/// Lets go of the segment of a connection before this process becomes another program, which ends
-/// all threads that may use it.
-pub fn before_exec(entry: Entry, is_last: bool) {
-    match is_last {
-        true => goodbye(entry),
-        false => leave(entry),
-    }
-    if let Some((pair, number, generation)) = segments::own(entry.number).pair() {
-        pair.let_go(number, generation, is_last);
-    }
-}
-
-/// This process has been forked, and has this side, too.
-pub fn share(entry: Entry) {
-    if let Some(Used { segment, side, _user, .. }) = place(entry.number) {
-        segment.ends().hold(side, process::own());
-    }
-}
-
-/// If no process has the other side, shows its end. Returns true if it has done so.
+/// If no process has the other side, shows its end. Returns true if so.
 pub fn bury_if_dead(entry: Entry) -> bool {
     let Some(Used { segment, side, pair, _user }) = place(entry.number) else { return false };
-    let peer = peer_of(side);
-    let ends = segment.ends();
-    if ends.ended(peer) != End::Open {
-        return false;
+    let is_dead = pair.is_down();
+    if is_dead {
+        // It may have been killed at any step of its own end.
+        segment.ends().end(peer_of(side), End::Closed);
+        segment.bury(peer_of(side));
     }
-    let is_held = match ends.has_holder(peer) {
-        true => ends.is_held(peer, pairs::is_process_alive),
-        false => pair.is_alive(),
-    };
-    if !is_held {
-        ends.end(peer, End::Closed);
-        segment.bury(peer);
-        // If all of that process has ended, its pool is unmapped with the last connection.
-        pair.is_alive();
-    }
-    !is_held
+    is_dead
 }
 
 /// Takes note of a reset by the peer.
@@ -182,11 +158,6 @@ pub fn ready(entry: Entry) -> c_short {
         ready |= libc::POLLERR;
     }
     ready
-}
-
-/// As [`position`](crate::readiness::position), for a listener: the entries so far.
-pub fn position(entry: Entry) -> u64 {
-    super::listeners::find(entry).map_or(0, |listener| listener.queue.pushed())
 }
 
 /// shutdown(2).

@@ -1,11 +1,11 @@
-//! Listeners of this process that take connections by a queue.
+//! Listeners of this process that take connections by queues.
 
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-use levada_ring::ends::End;
+use levada_ring::SEGMENTS;
+use levada_ring::queue::Open;
 use levada_ring::records::RECORDS;
-use levada_ring::{Queue, Side};
 use libc::c_int;
 
 use super::stock::Stock;
@@ -15,10 +15,10 @@ use crate::lock::Lock;
 use crate::table::{self, Entry};
 use crate::{epoll, io_uring, monitor, process, seccomp, tcp, tcp_only, waking};
 
-/// A listener with a queue. It is never freed, for a thread may use it.
+/// A listener with queues. It is never freed, for a thread may use it.
 pub struct Listener {
-    /// The connections that wait.
-    pub queue: Queue,
+    /// Its name in the queues of all clients.
+    pub name: u32,
     /// Whose duplicates the descriptors of accepted connections are.
     pub stock: Stock,
     /// Held while a thread accepts from the kernel: no other one takes what that thread has seen.
@@ -29,14 +29,9 @@ pub struct Listener {
     pub accepted: AtomicU32,
 }
 
-/// Queues that a process makes; further listeners go by the kernel.
-const MAX: usize = 1024;
-
 static ALL: [AtomicPtr<Listener>; RECORDS] = [const { AtomicPtr::new(null_mut()) }; RECORDS];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-static QUEUES: AtomicUsize = AtomicUsize::new(0);
 
-/// The listener with a number, once it has a queue.
+/// The listener with a number, once it has queues.
 pub fn find(entry: Entry) -> Option<&'static Listener> {
     if entry.connection.phase() != Phase::Listening {
         return None;
@@ -45,15 +40,15 @@ pub fn find(entry: Entry) -> Option<&'static Listener> {
     unsafe { ALL.get(entry.number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns true if a connection waits in the queue of a listener.
-pub fn has_entry(entry: Entry) -> bool {
-    find(entry).is_some_and(|listener| listener.queue.has_entry())
+/// Returns true if a connection of a client waits for a listener.
+pub fn has_waiting(entry: Entry) -> bool {
+    find(entry).is_some_and(|listener| pairs::has_waiting(listener.name))
 }
 
-/// A thread is about to sleep until a bell. See [`Queue`].
+/// A thread is about to sleep until a bell. See [`pairs::announce`].
 pub fn announce(entry: Entry, bell: u8) {
     if let Some(listener) = find(entry) {
-        listener.queue.announce(bell);
+        pairs::announce(listener.name, bell);
     }
 }
 
@@ -70,25 +65,25 @@ pub fn listened(fd: c_int, backlog: c_int) {
         }
         entry.connection.advance(Phase::Fresh, Phase::Listening);
     }
-    if let Some(listener) = find(entry).filter(|listener| listener.queue.is_open()) {
-        listener.queue.open(backlog, entry.number as u16);
+    if let Some(listener) = find(entry).filter(|listener| pairs::is_open(listener.name)) {
+        let_in(entry, listener.name);
     }
 }
 
 /// accept(2) has returned a connection of the kernel: the program accepts by functions of libc,
-/// which find what is in a queue. Makes one, unless this listener has to do without.
+/// which find what is in a queue. Lets clients use theirs, unless this listener has to do without.
 pub fn accepted(fd: c_int) {
     let Some(entry) = table::find(fd).filter(|_| is_on()) else { return };
     let connection = entry.connection;
     monitor::collect();
     let count = connection.calls.fetch_add(1, Ordering::Relaxed) + 1;
     let has_none = connection.phase() == Phase::Listening && find(entry).is_none();
-    if has_none && count.is_power_of_two() && may_have_queue(entry) {
+    if has_none && count.is_power_of_two() && may_have_queues(entry) {
         open(entry);
     }
 }
 
-fn may_have_queue(entry: Entry) -> bool {
+fn may_have_queues(entry: Entry) -> bool {
     let connection = entry.connection;
     let is_nonblocking = connection.nonblocking.load(Ordering::Relaxed) != 0;
     process::owns_tables()
@@ -110,42 +105,35 @@ pub fn is_shared(connection: &Connection) -> bool {
 }
 
 fn open(entry: Entry) {
-    if COUNT.fetch_add(1, Ordering::Relaxed) >= MAX {
-        COUNT.store(MAX, Ordering::Relaxed);
+    let (Some(port), Some(stock)) = (answers::own_port(entry.fd), Stock::of(entry.fd)) else {
         return;
-    }
-    let Some(port) = answers::own_port(entry.fd) else { return };
-    let (Ok((file, queue)), Some(stock)) = (Queue::create(), Stock::of(entry.fd)) else { return };
-    let listener: &'static Listener = Box::leak(Box::new(Listener {
-        queue,
-        stock,
-        in_kernel: Lock::new(),
-        port,
-        accepted: AtomicU32::new(0),
-    }));
-    set(entry, std::ptr::from_ref(listener).cast_mut());
-    // Before clients know of it: they find it open.
-    listener.queue.open(entry.connection.backlog.load(Ordering::Relaxed), entry.number as u16);
-    let is_known = monitor::listen(entry, &file);
-    QUEUES.fetch_add(1, Ordering::Relaxed);
-    match is_known {
-        Some(true) => {
-            // A fork since the first look has closed no queue.
-            if is_shared(entry.connection) {
-                listener.queue.close();
-            }
-            // Threads that sleep on it look at the queue from now on.
-            epoll::look_again(entry.number);
-            waking::ring_all_own();
+    };
+    let Some(name) = pairs::name_listener() else { return };
+    let is_known = monitor::listen(entry, name);
+    if is_known == Some(true) {
+        let in_kernel = Lock::new();
+        let accepted = AtomicU32::new(0);
+        let listener = Box::new(Listener { name, stock, in_kernel, port, accepted });
+        // Before the first client is let in.
+        set(entry, Box::into_raw(listener));
+        if let_in(entry, name) {
+            return;
         }
-        Some(false) => close(entry),
-        // Another thread asks the monitor just now: a later call tries again.
-        None => {
-            listener.queue.close();
-            set(entry, null_mut());
-            QUEUES.fetch_sub(1, Ordering::Relaxed);
-        }
+        set(entry, null_mut());
     }
+    pairs::forget_listener(name);
+    if is_known.is_some() {
+        entry.connection.advance(Phase::Listening, Phase::Settled);
+    }
+}
+
+/// Lets clients in, unless another process has the listener, too.
+fn let_in(entry: Entry, name: u32) -> bool {
+    let backlog = entry.connection.backlog.load(Ordering::Relaxed);
+    // The kernel has one connection more wait than it was told.
+    let backlog = backlog.saturating_add(1).min(SEGMENTS as u32) as u8;
+    let listener = Open { name, mark: entry.number as u16, backlog };
+    pairs::open(listener, || is_shared(entry.connection))
 }
 
 fn set(entry: Entry, listener: *mut Listener) {
@@ -157,8 +145,8 @@ fn set(entry: Entry, listener: *mut Listener) {
 /// Lets no further client in, now and later. The connections that wait can still be accepted.
 pub fn shut(entry: Entry) {
     match find(entry) {
-        Some(listener) => listener.queue.close(),
-        // Else another process may have a queue.
+        Some(listener) => pairs::shut(listener.name),
+        // Else another process may have queues.
         None if !is_shared(entry.connection) => {
             entry.connection.advance(Phase::Listening, Phase::Settled);
         }
@@ -170,49 +158,18 @@ pub fn shut(entry: Entry) {
 pub fn close(entry: Entry) {
     shut(entry);
     let Some(listener) = find(entry) else { return };
-    while let Some((waiting, pair)) = pairs::take(|| listener.queue.take()) {
-        if let Some(pair) = pair {
-            reset(pair, waiting.segment);
-        }
+    while let Some((pair, number, generation)) = pairs::take(listener.name) {
+        let waiters = pair.reset(number, generation);
+        waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer, waiter));
     }
+    pairs::forget_listener(listener.name);
     listener.stock.release();
-    QUEUES.fetch_sub(1, Ordering::Relaxed);
     entry.connection.advance(Phase::Listening, Phase::Settled);
 }
 
-/// Queues of this process that may have entries.
-pub fn count() -> usize {
-    QUEUES.load(Ordering::Relaxed)
-}
-
-/// Returns true if a connection waits in any queue.
-pub fn has_any_entry() -> bool {
-    count() > 0 && table::entries().any(has_entry)
-}
-
-/// Resets a connection that no descriptor of this process is for.
-pub fn reset(pair: &'static super::Pair, number: u8) {
-    let Some(generation) = pair.accept(number) else { return pair.leave() };
-    let segment = pair.segment(number);
-    segment.ends().end(Side::Acceptor, End::Reset);
-    let waiters = segment.end_all(Side::Acceptor);
-    waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer, waiter));
-    pair.end(number, generation, true);
-}
-
-/// In the child of a fork: what waits in the queues, its parent accepts.
+/// In the child of a fork: what waits, its parent accepts.
 pub fn in_child() {
     ALL.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
-    QUEUES.store(0, Ordering::Relaxed);
-}
-
-/// A fork follows: the listeners would be those of two processes. What waits, this one accepts.
-pub fn before_fork() {
-    for entry in table::entries() {
-        if let Some(listener) = find(entry) {
-            listener.queue.close();
-        }
-    }
 }
 
 /// Returns true if all of a connection is as after socket(2).

@@ -1,87 +1,220 @@
-//! The processes that this one has a pool of segments with.
+//! The processes that this one has a pool with, and the listeners that it takes connections for.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use levada_ring::Side;
-use levada_ring::queue::Entry as Waiting;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use levada_ring::queue::{LISTENERS, NAMES, Open};
 
 use super::pool::Pair;
-use super::ports;
+use super::{is_direct, ports};
 use crate::lock::Guarded;
+use crate::{epoll, process, segments, table, waking};
 
 /// Pools of this process.
 const MAX: usize = 256;
 
-static ALL: Guarded<Vec<&'static Pair>> = Guarded::new(Vec::new());
-
-/// The pool with a process, if there is one.
-pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
-    ALL.with(|all| all.iter().find(|pair| pair.peer == peer && pair.side == side).copied())?
+struct All {
+    /// The pair whose turn it is first.
+    pairs: Vec<&'static Pair>,
+    listeners: [Listed; LISTENERS],
+    /// The name of the next listener.
+    next: u32,
 }
 
-/// Threads that take an entry of a queue: until they have entered its pool, none is unmapped.
-static TAKING: AtomicU32 = AtomicU32::new(0);
-
-/// Takes an entry, and enters the pool with its client. The pool is `None` for an entry that no
-/// client has made which the monitor has introduced: a client makes entries when its pool
-/// [is ready](levada_ring::ends::Ends::is_ready).
-pub fn take(
-    from_queue: impl FnOnce() -> Option<Waiting>,
-) -> Option<(Waiting, Option<&'static Pair>)> {
-    TAKING.fetch_add(1, Ordering::SeqCst);
-    let taken = from_queue();
-    let pair = taken
-        .as_ref()
-        .and_then(|waiting| find(waiting.client, Side::Acceptor).filter(|pair| pair.enter()));
-    TAKING.fetch_sub(1, Ordering::SeqCst);
-    taken.map(|waiting| (waiting, pair))
+/// A listener with queues, at the place of its name.
+#[derive(Clone, Copy)]
+enum Listed {
+    Free,
+    /// Connections may wait, and no more are let in.
+    Shut(u32),
+    Open(Open),
 }
 
-/// Notes a pool that the monitor has handed to this process and to another one.
-pub fn learn(peer: u32, side: Side, port: u16, [pool, pidfd]: [OwnedFd; 2]) {
-    let Some(pair) = Pair::open(peer, side, port, &pool) else { return };
-    let is_kept = pair.keep(pidfd);
-    let added = ALL.with(|all| {
-        forget_dead(all);
-        let has_room = is_kept && all.len() < MAX;
-        if has_room {
-            // One that was made before the monitor had to give up.
-            all.retain(|one| (one.peer, one.side) != (peer, side));
-            all.push(pair);
+impl Listed {
+    fn name(&self) -> Option<u32> {
+        match self {
+            Self::Free => None,
+            Self::Shut(name) => Some(*name),
+            Self::Open(open) => Some(open.name),
         }
-        has_room
-    });
-    match added {
-        Some(true) => pair.set_ready(),
-        _ => pair.give_up(),
     }
 }
 
-/// Another process has ended, by the monitor.
-pub fn gone(peer: u32) {
+static ALL: Guarded<All> =
+    Guarded::new(All { pairs: Vec::new(), listeners: [Listed::Free; LISTENERS], next: 0 });
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+impl All {
+    /// Those in which this process listens.
+    fn as_server(&self) -> impl Iterator<Item = &&'static Pair> {
+        self.pairs.iter().filter(|pair| pair.is_of_server())
+    }
+
+    fn place(&mut self, name: u32) -> Option<&mut Listed> {
+        self.listeners.iter_mut().find(|listed| listed.name() == Some(name))
+    }
+
+    fn shut(&mut self, name: u32) {
+        if let Some(place) = self.place(name) {
+            *place = Listed::Shut(name);
+            self.as_server().for_each(|pair| pair.queue().close(name));
+        }
+    }
+
+    /// Lets go of the pools with processes that have ended, unless they are used still.
+    fn retire(&mut self) {
+        let names = || self.listeners.iter().filter_map(Listed::name);
+        self.pairs.retain(|pair| !pair.retire(|| names().any(|name| pair.has_waiting(name))));
+        COUNT.store(self.pairs.len(), Ordering::Relaxed);
+    }
+}
+
+/// Pools of this process.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// The pool with a process, if there is one.
+pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
+    let is_it = |pair: &&&'static Pair| pair.peer == peer && pair.side == side && !pair.is_down();
+    ALL.with(|all| all.pairs.iter().find(is_it).copied())?
+}
+
+/// Notes a pool that the monitor has handed to this process and to another one, with this one's end
+/// of the line.
+pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
+    let Some(pair) = Pair::open((peer, side), port, &pool) else { return };
+    let is_kept = pair.keep(line);
+    let add = |all: &mut All| {
+        all.retire();
+        if !is_kept || all.pairs.len() >= MAX {
+            return None;
+        }
+        all.pairs.push(pair);
+        COUNT.store(all.pairs.len(), Ordering::Relaxed);
+        let open = all.listeners.iter().filter_map(|listed| match listed {
+            Listed::Open(open) if side == Side::Acceptor => Some(*open),
+            _ => None,
+        });
+        Some(open.inspect(|open| pair.queue().open(*open)).collect::<Vec<Open>>())
+    };
+    match ALL.with(add).flatten() {
+        Some(open) => wake(&open),
+        None => pair.give_up(),
+    }
+}
+
+/// Threads that sleep on these listeners look at the queues of all clients from now on.
+fn wake(listeners: &[Open]) {
+    if !listeners.is_empty() {
+        listeners.iter().for_each(|open| epoll::look_again(open.mark.into()));
+        waking::ring_all_own();
+    }
+}
+
+/// Lets go of the pools with processes that have ended.
+pub fn retire() {
+    ALL.with(All::retire);
+}
+
+/// Returns true if a process that this one has a pool with has ended.
+pub fn is_any_down() -> bool {
+    ALL.with(|all| all.pairs.iter().filter(|pair| pair.is_down()).count() > 0) == Some(true)
+}
+
+/// The name of a new listener. `None` if there are too many.
+pub fn name_listener() -> Option<u32> {
     ALL.with(|all| {
-        if all.iter().any(|pair| pair.peer == peer) {
-            forget_dead(all);
+        let names = all.next..NAMES.min(all.next.saturating_add(LISTENERS as u32));
+        let is_free =
+            |name: &u32| matches!(all.listeners[*name as usize % LISTENERS], Listed::Free);
+        let name = names.into_iter().find(is_free)?;
+        all.listeners[name as usize % LISTENERS] = Listed::Shut(name);
+        all.next = name + 1;
+        Some(name)
+    })?
+}
+
+/// Lets clients in, unless `is_shared` says, while no fork is under way, that another process has
+/// the listener, too. Returns true if it is open.
+pub fn open(listener: Open, is_shared: impl FnOnce() -> bool) -> bool {
+    let is_open = ALL.with(|all| {
+        if is_shared() {
+            return false;
+        }
+        let Some(place) = all.place(listener.name) else { return false };
+        *place = Listed::Open(listener);
+        all.as_server().for_each(|pair| pair.queue().open(listener));
+        true
+    });
+    let is_open = is_open == Some(true);
+    wake(if is_open { std::slice::from_ref(&listener) } else { &[] });
+    is_open
+}
+
+/// Returns true if clients are let in.
+pub fn is_open(name: u32) -> bool {
+    let is_it = |listed: &Listed| matches!(listed, Listed::Open(open) if open.name == name);
+    ALL.with(|all| all.listeners.iter().any(is_it)) == Some(true)
+}
+
+/// Lets no further client in. The connections that wait can still be taken.
+pub fn shut(name: u32) {
+    ALL.with(|all| all.shut(name));
+}
+
+/// The listener has ended: the caller has shut it ([`shut`]), and taken what has waited.
+pub fn forget_listener(name: u32) {
+    ALL.with(|all| {
+        if let Some(place) = all.place(name) {
+            *place = Listed::Free;
         }
     });
 }
 
-/// Lets go of the pools with processes that have ended.
-fn forget_dead(all: &mut Vec<&'static Pair>) {
-    all.retain(|pair| pair.is_alive() || !pair.unmap_if_unused());
+/// Takes the connection of a client that waits for a listener, and enters its pool: the pair, the
+/// segment, and the generation.
+pub fn take(name: u32) -> Option<(&'static Pair, u8, u64)> {
+    ALL.with(|all| {
+        if !process::owns_tables() {
+            return None;
+        }
+        let take = |(at, pair): (usize, &&'static Pair)| {
+            let taken = if pair.is_of_server() { pair.take(name) } else { None };
+            taken.map(|(number, generation)| (at, (*pair, number, generation)))
+        };
+        let (at, taken) = all.pairs.iter().enumerate().find_map(take)?;
+        // The next one is another client's.
+        all.pairs.rotate_left(at + 1);
+        Some(taken)
+    })?
 }
 
-/// Returns true while a thread takes an entry of a queue.
-pub fn is_taking() -> bool {
-    TAKING.load(Ordering::SeqCst) != 0
+/// Returns true if a connection waits for a listener.
+pub fn has_waiting(name: u32) -> bool {
+    count() > 0 && ALL.with(|all| all.as_server().any(|pair| pair.has_waiting(name))) == Some(true)
 }
 
-/// See [`Guarded`].
+/// A number that changes with each connection that a client makes.
+pub fn made() -> u64 {
+    let sum =
+        |all: &mut All| all.as_server().map(|pair| pair.queue().made()).fold(0, u64::wrapping_add);
+    if count() > 0 { ALL.with(sum).unwrap_or(0) } else { 0 }
+}
+
+/// A thread is about to sleep until a bell. It looks for connections after this.
+pub fn announce(name: u32, bell: u8) {
+    ALL.with(|all| all.as_server().for_each(|pair| pair.queue().announce(name, bell)));
+}
+
+/// A fork follows: the listeners would be those of two processes. What waits, this one takes. No
+/// thread is at the pools during the fork.
 pub fn before_fork() {
-    ALL.before_fork(|_| ());
+    ALL.before_fork(|all| {
+        let names: Vec<u32> = all.listeners.iter().filter_map(Listed::name).collect();
+        names.into_iter().for_each(|name| all.shut(name));
+    });
     ports::before_fork();
 }
 
@@ -91,28 +224,24 @@ pub fn after_fork() {
     ports::after_fork();
 }
 
-/// See [`in_child`](super::in_child).
+/// In the child of a fork: it has the pools, and the lines, of the connections that it has
+/// inherited.
 pub fn in_child() {
-    ALL.with(Vec::clear);
-    TAKING.store(0, Ordering::Relaxed);
+    let mut numbers: Vec<u32> =
+        table::entries().filter(|entry| is_direct(*entry)).map(|entry| entry.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let pairs: Vec<&Pair> = numbers
+        .into_iter()
+        .filter_map(|number| segments::own(number).pair())
+        .map(|(pair, ..)| pair)
+        .collect();
+    ALL.with(|all| {
+        all.listeners.fill(Listed::Free);
+        for pair in &all.pairs {
+            pair.inherit(pairs.iter().filter(|one| std::ptr::eq(**one, *pair)).count() as u32);
+        }
+        all.retire();
+    });
     ports::in_child();
-}
-
-/// Returns true unless the kernel shows that a process has ended.
-pub fn is_alive(pidfd: BorrowedFd<'_>) -> bool {
-    let mut entry = [PollFd::from_borrowed_fd(pidfd, PollFlags::IN)];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    !matches!(poll(&mut entry, Some(&now)), Ok(1..))
-}
-
-/// Returns true if a process is alive, or if that cannot be seen. One that has ended, and that its
-/// parent has not waited for, is not alive.
-pub fn is_process_alive(process: u32) -> bool {
-    let number = process.cast_signed();
-    let Some(pid) = rustix::process::Pid::from_raw(number) else { return false };
-    let flags = rustix::process::PidfdFlags::empty();
-    match rustix::process::pidfd_open(pid, flags) {
-        Ok(pidfd) => is_alive(pidfd.as_fd()),
-        Err(error) => error != Errno::SRCH,
-    }
 }

@@ -1,16 +1,26 @@
 //! The pool of segments that this process shares with another one.
 
-use std::os::fd::{AsFd, OwnedFd};
+mod segments;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
+use levada_ring::ends::End;
+use levada_ring::queue::{Queue, Waiting};
 use levada_ring::{Leaked, Pool, SEGMENTS, Side};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
-use super::pairs::{is_alive, is_process_alive, is_taking};
-use super::{listeners, ports};
+use super::pairs;
 use crate::lock::Guarded;
-use crate::{memory, private, process, spin};
+use crate::{private, process};
 
-/// The pool of a client and a process that listens. It is never freed, only unmapped.
+pub use segments::Made;
+use segments::Segments;
+
+/// What a client and a process that listens have in common. It is never freed, only unmapped.
 pub struct Pair {
     /// The number that the monitor has given to the other process.
     pub peer: u32,
@@ -18,95 +28,74 @@ pub struct Pair {
     pub side: Side,
     /// The first of the client's ports, one for each segment.
     first_port: u16,
-    /// The process that has mapped it: a child of a fork takes no segments.
-    owner: u32,
     pool: Pool,
-    pidfd: AtomicI32,
+    /// This process's end of the line: it shows when no process has the other end.
+    line: AtomicI32,
     is_dead: AtomicBool,
+    /// A fork has given it to this process, which makes and takes no connections in it.
+    is_inherited: AtomicBool,
     /// Connections of this process in it.
     users: AtomicU32,
     is_unmapped: AtomicBool,
-    /// A bit for each segment whose connection this process has accepted, and not let go of.
-    accepted: [AtomicU64; SEGMENTS / 64],
+    /// A bit for each segment whose connection this process has taken, and not let go of.
+    taken: [AtomicU64; SEGMENTS / 64],
     segments: Guarded<Segments>,
 }
 
-/// The client's segments. Empty at the other side.
-struct Segments {
-    /// Those that this process has closed. The other side may have them still.
-    closed: Vec<u8>,
-    generations: Vec<u64>,
-    /// The port of each, until no process of either side has the connection.
-    ports: Vec<Option<u8>>,
-    /// Segments that were ever used.
-    used: u8,
-    /// The time of the last search for segments of killed processes, in [`ticks`](spin::ticks).
-    searched: u32,
-}
-
-/// Closed segments that are looked at, from the last one on, before another is used: the memory of
-/// the last is in the cache.
-const LOOKS: usize = 4;
-/// The time between two searches for segments of killed processes, in milliseconds.
-const INTERVAL: u32 = 1000;
-
-/// The connection of a segment has ended at both sides: its port can be another one's.
-fn give_port_back(segments: &mut Segments, number: u8) {
-    if let Some(port) = segments.ports[usize::from(number)].take() {
-        ports::give_back(port);
+/// Returns true if no process has the other end of a line. `None` if that cannot be seen.
+fn is_hung_up(line: BorrowedFd<'_>) -> Option<bool> {
+    let mut entry = [PollFd::from_borrowed_fd(line, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    match poll(&mut entry, Some(&now)) {
+        Ok(_) => Some(entry[0].revents().contains(PollFlags::HUP)),
+        // The kernel has looked, has found nothing, and a signal waits.
+        Err(Errno::INTR) => Some(false),
+        Err(_) => None,
     }
 }
 
 impl Pair {
     /// Maps a pool. `None` without memory.
-    pub fn open(peer: u32, side: Side, port: u16, file: impl AsFd) -> Option<&'static Self> {
+    pub fn open(
+        (peer, side): (u32, Side),
+        first_port: u16,
+        file: impl AsFd,
+    ) -> Option<&'static Self> {
         let pool = Pool::open(file).ok()?;
-        // Both sides look at the first segment.
-        if pool.allocate(0).is_err() {
-            // SAFETY: no connection is in it.
-            unsafe { pool.unmap() };
-            return None;
-        }
-        let count = if side == Side::Connector { SEGMENTS } else { 0 };
         Some(Box::leak(Box::new(Self {
             peer,
             side,
-            first_port: port,
-            owner: process::own(),
+            first_port,
             pool,
-            pidfd: AtomicI32::new(-1),
+            line: AtomicI32::new(-1),
             is_dead: AtomicBool::new(false),
+            is_inherited: AtomicBool::new(false),
             users: AtomicU32::new(0),
             is_unmapped: AtomicBool::new(false),
-            accepted: [const { AtomicU64::new(0) }; SEGMENTS / 64],
-            segments: Guarded::new(Segments {
-                closed: Vec::with_capacity(count),
-                generations: vec![0; count],
-                ports: vec![None; count],
-                used: 0,
-                searched: 0,
-            }),
+            taken: [const { AtomicU64::new(0) }; SEGMENTS / 64],
+            segments: Guarded::new(Segments::new(side)),
         })))
     }
 
-    /// Keeps what shows the end of the other process. `false` if there is no room for it.
-    pub fn keep(&'static self, pidfd: OwnedFd) -> bool {
-        private::keep_in(&self.pidfd, pidfd).is_ok()
-    }
-
-    /// This process finds the pool from now on: its client may use it.
-    pub fn set_ready(&self) {
-        // As a user: the client may have ended, and another thread unmaps the pool.
-        if self.side == Side::Acceptor && self.enter() {
-            self.pool.segment(0).ends().set_ready();
-            self.leave();
-        }
+    /// Keeps the end of the line. `false` if there is no room for it.
+    pub fn keep(&'static self, line: OwnedFd) -> bool {
+        private::keep_in(&self.line, line).is_ok()
     }
 
     /// Unmaps a pool that no thread has found.
     pub fn give_up(&self) {
         self.is_dead.store(true, Ordering::SeqCst);
-        self.unmap_if_unused();
+        self.retire(|| false);
+    }
+
+    /// The connections that wait. The caller knows that the pool is mapped.
+    pub fn queue(&self) -> &Queue {
+        self.pool.queue()
+    }
+
+    /// Returns true if this process takes connections in it.
+    pub fn is_of_server(&self) -> bool {
+        self.side == Side::Acceptor && !self.is_inherited.load(Ordering::Relaxed)
     }
 
     /// The client's port of a connection.
@@ -115,26 +104,21 @@ impl Pair {
         self.first_port.wrapping_add(port.into())
     }
 
-    /// Returns true unless the kernel shows that the other process has ended.
-    pub fn is_alive(&self) -> bool {
-        if self.is_dead.load(Ordering::Relaxed) {
-            return false;
+    /// Returns true once no process has the other end of the line.
+    pub fn is_down(&self) -> bool {
+        if self.is_dead.load(Ordering::SeqCst) {
+            return true;
         }
-        let is_dead = private::with(&self.pidfd, is_alive) == Some(false);
-        if is_dead {
+        let is_down = private::with(&self.line, is_hung_up).flatten() == Some(true);
+        if is_down {
             self.is_dead.store(true, Ordering::SeqCst);
         }
-        !is_dead
+        is_down
     }
 
-    /// Returns true if the kernel shows that the other process is alive.
-    pub fn is_surely_alive(&self) -> bool {
-        self.is_alive() && private::with(&self.pidfd, |_| ()).is_some()
-    }
-
-    /// Returns true once the other process was seen to have ended.
-    pub fn is_known_dead(&self) -> bool {
-        self.is_dead.load(Ordering::SeqCst)
+    /// Returns true if a process certainly has the other end of the line.
+    fn is_up(&self) -> bool {
+        private::with(&self.line, is_hung_up).flatten() == Some(false)
     }
 
     /// A segment. The caller has a connection in it.
@@ -142,183 +126,123 @@ impl Pair {
         self.pool.segment(number)
     }
 
-    /// Begins a connection in a free segment, as its client. The segment and its generation; `None`
-    /// if there is none, or no memory.
-    pub fn begin(&self, is_ipv6: bool) -> Option<(u8, u64)> {
-        if !self.enter() {
-            return None;
-        }
-        let begin = |segments: &mut Segments| {
-            let number = self.take_free(segments)?;
-            // After it: a segment that is free again gives its port back.
-            let Some(port) = ports::take() else {
-                segments.closed.push(number);
-                return None;
-            };
-            let segment = self.pool.segment(number);
-            let generation = segment.begin();
-            segment.ends().hold(self.side, process::own());
-            segment.ends().set_address(port, is_ipv6);
-            segments.generations[usize::from(number)] = generation;
-            segments.ports[usize::from(number)] = Some(port);
-            Some((number, generation))
-        };
-        // Before the process that listens can find the pool, it would lose the entry.
-        let is_ready = self.pool.segment(0).ends().is_ready();
-        let begun = is_ready.then(|| self.segments.with(begin)).flatten().flatten();
-        if begun.is_none() {
-            self.leave();
-        }
-        begun
-    }
-
-    fn take_free(&self, segments: &mut Segments) -> Option<u8> {
-        let number = self.take_closed(segments).or_else(|| self.take_unused(segments));
-        number.or_else(|| self.take_reclaimed(segments))
-    }
-
-    fn take_closed(&self, segments: &mut Segments) -> Option<u8> {
-        let is_free = |number: &u8| {
-            let generation = segments.generations[usize::from(*number)];
-            self.pool.segment(*number).ends().is_free(generation)
-        };
-        let is_full = usize::from(segments.used) == SEGMENTS;
-        let looks = if is_full { SEGMENTS } else { LOOKS };
-        let first = segments.closed.len().saturating_sub(looks);
-        let at = segments.closed[first..].iter().rposition(is_free)?;
-        let number = segments.closed.remove(first + at);
-        give_port_back(segments, number);
-        Some(number)
-    }
-
-    fn take_unused(&self, segments: &mut Segments) -> Option<u8> {
-        let number = segments.used;
-        if usize::from(number) == SEGMENTS || !memory::take_pooled() {
-            return None;
-        }
-        if self.pool.allocate(number).is_err() {
-            memory::give_pooled_back(1);
-            return None;
-        }
-        segments.used += 1;
-        Some(number)
-    }
-
-    /// A segment that a killed process has left behind: a child of this or of the other process.
-    fn take_reclaimed(&self, segments: &mut Segments) -> Option<u8> {
-        let now = spin::ticks();
-        if now.wrapping_sub(segments.searched) < INTERVAL {
-            return None;
-        }
-        segments.searched = now;
-        for number in &segments.closed {
-            let generation = segments.generations[usize::from(*number)];
-            self.pool.segment(*number).ends().reclaim(generation, is_process_alive);
-        }
-        self.take_closed(segments)
-    }
-
     /// One more connection of this process is in the pool. `false` if it is, or may soon be,
     /// unmapped.
-    pub fn enter(&self) -> bool {
+    fn enter(&self) -> bool {
         self.users.fetch_add(1, Ordering::SeqCst);
         // What a dead client has sent, a server still reads.
-        let is_over = self.side == Side::Connector && self.is_dead.load(Ordering::SeqCst);
-        let is_usable =
-            self.owner == process::own() && !is_over && !self.is_unmapped.load(Ordering::SeqCst);
-        if !is_usable {
+        let is_over = self.side == Side::Connector && self.is_dead.load(Ordering::SeqCst)
+            || self.is_inherited.load(Ordering::SeqCst)
+            || self.is_unmapped.load(Ordering::SeqCst);
+        if is_over {
             self.leave();
         }
-        is_usable
+        !is_over
     }
 
-    /// Accepts the connection of a segment; returns its generation. `None` if no correct client has
-    /// made the entry: this process, or another one, has accepted the connection before.
-    pub fn accept(&self, number: u8) -> Option<u64> {
-        let (word, bit) = self.bit(number);
-        if word.fetch_or(bit, Ordering::AcqRel) & bit != 0 {
-            return None;
+    /// Takes the connection that has waited longest for a listener of this process, and enters the
+    /// pool. Its segment, and its generation.
+    pub fn take(&self, name: u32) -> Option<(u8, u64)> {
+        for _ in 0..SEGMENTS {
+            let waiting = self.first(name)?;
+            if !self.queue().take(waiting) {
+                continue;
+            }
+            let number = waiting.segment;
+            let (word, bit) = self.taken_bits(number);
+            word.fetch_or(bit, Ordering::AcqRel);
+            let is_entered = self.enter();
+            return is_entered.then(|| (number, self.segment(number).ends().generation()));
         }
-        let ends = self.pool.segment(number).ends();
-        let generation = ends.generation();
-        if !ends.accept(generation) {
-            word.fetch_and(!bit, Ordering::AcqRel);
-            return None;
-        }
-        Some(generation)
+        None
     }
 
-    fn bit(&self, number: u8) -> (&AtomicU64, u64) {
+    /// Returns true if a connection waits for a listener of this process.
+    pub fn has_waiting(&self, name: u32) -> bool {
+        self.is_of_server() && self.first(name).is_some()
+    }
+
+    /// A segment that this process uses has no connection that waits, whatever the client writes.
+    fn first(&self, name: u32) -> Option<Waiting> {
+        self.queue().first(name, |number| {
+            let (word, bit) = self.taken_bits(number);
+            word.load(Ordering::Acquire) & bit == 0
+        })
+    }
+
+    fn taken_bits(&self, number: u8) -> (&AtomicU64, u64) {
         let number = usize::from(number) % SEGMENTS;
-        (&self.accepted[number / 64], 1 << (number % 64))
+        (&self.taken[number / 64], 1 << (number % 64))
+    }
+
+    /// Resets a connection that this process has taken, and no descriptor is for. Returns how the
+    /// client is to be woken.
+    pub fn reset(&self, number: u8, generation: u64) -> [Option<levada_ring::Waiter>; 2] {
+        let segment = self.segment(number);
+        segment.ends().end(Side::Acceptor, End::Reset);
+        let waiters = segment.end_all(Side::Acceptor);
+        self.end(number, generation, true);
+        waiters
     }
 
     /// No thread of this process uses the segment of a connection any more. With `is_last`, no
     /// other process has this side of it either.
     pub fn end(&self, number: u8, generation: u64, is_last: bool) {
-        if self.side == Side::Acceptor && self.owner == process::own() {
-            // Before the client can make the next entry.
-            let (word, bit) = self.bit(number);
-            word.fetch_and(!bit, Ordering::AcqRel);
+        // Before the client can use the segment again.
+        let (word, bit) = self.taken_bits(number);
+        word.fetch_and(!bit, Ordering::AcqRel);
+        if is_last {
+            self.acknowledge(number, generation);
         }
-        self.let_go(number, generation, is_last);
-        if self.side == Side::Connector && self.owner == process::own() {
-            self.segments.with(|segments| {
-                if is_last {
-                    give_port_back(segments, number);
-                }
-                segments.closed.push(number);
-            });
+        if self.side == Side::Connector && !self.is_inherited.load(Ordering::Relaxed) {
+            self.segments.with(|segments| segments.closed(number));
         }
         self.leave();
     }
 
-    /// This process does not have the connection any longer.
-    pub fn let_go(&self, number: u8, generation: u64, is_last: bool) {
-        let ends = self.pool.segment(number).ends();
-        ends.release(self.side, process::own());
-        if is_last {
-            ends.acknowledge(self.side, generation);
-        }
+    /// No process has this side of a connection any longer.
+    pub fn acknowledge(&self, number: u8, generation: u64) {
+        self.pool.segment(number).ends().acknowledge(self.side, generation);
     }
 
     /// Takes [`enter`](Self::enter) back.
-    pub fn leave(&self) {
-        if self.users.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_dead.load(Ordering::SeqCst) {
-            self.unmap_if_unused();
+    fn leave(&self) {
+        let is_last = self.users.fetch_sub(1, Ordering::SeqCst) == 1;
+        let is_over = || [&self.is_dead, &self.is_inherited].map(|one| one.load(Ordering::SeqCst));
+        if is_last && is_over().contains(&true) {
+            pairs::retire();
         }
     }
 
-    /// Unmaps the pool with a dead process, unless a connection is in it, or in a queue. Returns
-    /// true if it is unmapped.
-    pub fn unmap_if_unused(&self) -> bool {
-        // In the child of a fork, another thread of the parent may have had the lock.
-        let is_awaited = || {
-            // In this order: what was taken from a queue is noted before.
-            listeners::has_any_entry() || is_taking()
-        };
-        if self.owner != process::own()
-            || self.side == Side::Acceptor && is_awaited()
-            || self.users.load(Ordering::SeqCst) != 0
-        {
+    /// In the child of a fork, which has so many connections in it.
+    pub fn inherit(&self, users: u32) {
+        self.is_inherited.store(true, Ordering::SeqCst);
+        self.users.store(users, Ordering::SeqCst);
+    }
+
+    /// Unmaps the pool, and gives up the line, if no connection of this process is in it and none
+    /// can be: the other process has ended and, at this side, none [waits](Self::has_waiting); or
+    /// the pair is inherited. Returns true if it has done so.
+    pub fn retire(&self, has_waiting: impl FnOnce() -> bool) -> bool {
+        let is_inherited = self.is_inherited.load(Ordering::SeqCst);
+        let is_over = is_inherited || self.is_down();
+        // The child of a vfork(2) has the memory of its parent.
+        let is_unused = self.users.load(Ordering::SeqCst) == 0 && process::owns_tables();
+        if !is_over || !is_unused || has_waiting() {
             return false;
         }
-        if self.is_unmapped.swap(true, Ordering::SeqCst) {
-            return true;
-        }
+        self.is_unmapped.store(true, Ordering::SeqCst);
         if self.users.load(Ordering::SeqCst) != 0 {
             // A connection begins just now, and finds that it may not.
             self.is_unmapped.store(false, Ordering::SeqCst);
             return false;
         }
-        let give_back = |segments: &mut Segments| {
-            (0..segments.used).for_each(|number| give_port_back(segments, number));
-            segments.used
-        };
-        let used = self.segments.with(give_back).unwrap_or(0);
-        memory::give_pooled_back(used.into());
-        private::forget(&self.pidfd);
-        // SAFETY: no connection of this process is in the pool, and none begins: `is_dead` is set.
+        private::forget(&self.line);
+        if !is_inherited {
+            self.segments.with(Segments::give_back);
+        }
+        // SAFETY: no connection of this process is in the pool, and none begins: each thread looks
+        // at `is_unmapped` after it has become a user, or finds the pair under the lock of all.
         unsafe { self.pool.unmap() };
         true
     }

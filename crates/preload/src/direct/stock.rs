@@ -4,7 +4,7 @@
 //! library finds a socket that is not connected: ENOTCONN, and no bytes of another connection.
 
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::AtomicI32;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, socklen_t};
 use rustix::io::Errno;
@@ -81,9 +81,11 @@ impl Stock {
         }
     }
 
-    /// Gives the socket back.
-    pub fn release(&self) {
+    /// Gives the socket back. Returns true if there was one.
+    pub fn release(&self) -> bool {
+        let was_there = self.home.load(Ordering::Relaxed) >= 0;
         private::forget(&self.home);
+        was_there
     }
 }
 

@@ -53,25 +53,22 @@ static void nested(int port) {
     puts("done");
 }
 
-// Connections that only a child has, which is killed: more of them than a pool has segments.
+// Connections that only a child has: more of them than a pool has segments, one after the other.
 static void children(int port) {
-    int ends[2];
-    char byte;
-    CHECK(pipe(ends) == 0);
     for (int count = 0; count < 160;) {
-        int fd = connected(port, "plain");
+        int fd = connected(port, "plain"), status;
         CHECK(fd >= 0 && read(fd, &kind, 1) == 1);
         count += !kernel_knows(fd);
         pid_t child = fork();
         if (child == 0) {
-            CHECK(write(ends[1], "x", 1) == 1);
-            for (;;) {
-                pause();
-            }
+            char byte;
+            CHECK(write(fd, "x", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x');
+            CHECK(shutdown(fd, SHUT_WR) == 0 && read(fd, &byte, 1) == 0);
+            exit(0);
         }
-        CHECK(child > 0 && read(ends[0], &byte, 1) == 1);
+        CHECK(child > 0);
         close(fd);
-        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
     }
     puts("done");
 }
@@ -100,21 +97,20 @@ static void attack(int port) {
     FILE *maps = fopen("/proc/self/maps", "r");
     while (maps && ranges < 64 && fgets(line, sizeof line, maps)) {
         unsigned long end;
-        if ((strstr(line, "levada-queue") || strstr(line, "levada-pool")) &&
-            sscanf(line, "%lx-%lx", &start[ranges], &end) == 2) {
+        if (strstr(line, "levada-pool") && sscanf(line, "%lx-%lx", &start[ranges], &end) == 2) {
             // Of a pool, the first segments.
             length[ranges] = end - start[ranges] > 1 << 20 ? 1 << 20 : end - start[ranges];
             ranges++;
         }
     }
-    CHECK(ranges >= 2);
+    CHECK(ranges >= 1);
     puts("done");
     fflush(stdout);
     while (!has_input()) {
         for (int count = 0; count < 2000; count++) {
             state ^= state << 13, state ^= state >> 7, state ^= state << 17;
             unsigned long range = state % ranges, words = length[range] / 8;
-            unsigned long at = (state >> 8) % (count & 1 ? words : words < 300 ? words : 300);
+            unsigned long at = (state >> 8) % (count & 1 ? words : words < 330 ? words : 330);
             unsigned long *word = (unsigned long *)start[range] + at;
             unsigned long values[] = {0, 1, ~0ul, *word + 1, *word ^ 1ul << 40, state};
             *(volatile unsigned long *)word = values[(state >> 32) % 6];

@@ -4,7 +4,7 @@
 //   rules client PORT WAY       prints a line for each connection, and ends after a line of input
 //
 // WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll
-// WAY of a client: plain, bound, timeout, limits, descriptors
+// WAY of a client: plain, bound, timeout, signals, limits, descriptors
 
 #include "rules.h"
 
@@ -207,6 +207,17 @@ static void descriptors(int port) {
     puts("done");
 }
 
+static void ignore(int signal) {
+    (void)signal;
+}
+
+// Signals as fast as they are handled.
+static void interrupt(void) {
+    struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+    struct itimerval time = {{0, 200}, {0, 200}};
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0 && setitimer(ITIMER_REAL, &time, NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     int port = atoi(argv[2]);
@@ -225,6 +236,9 @@ int main(int argc, char **argv) {
     } else if (strcmp(argv[3], "descriptors") == 0) {
         descriptors(port);
     } else {
+        if (strcmp(argv[3], "signals") == 0) {
+            interrupt();
+        }
         use(port, argv[3]);
     }
     return 0;

@@ -19,6 +19,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -143,11 +144,11 @@ static void use(int port, const char *way) {
         }
         int direct = !kernel_knows(fd);
         char sent[300], received[300];
+        size_t done = 0;
         kind = '?';
         memset(sent, port + fd, sizeof sent);
         ssize_t length = read(fd, &kind, 1);
         if (length == 1 && write(fd, sent, sizeof sent) == sizeof sent) {
-            size_t done = 0;
             while (done < sizeof sent &&
                    (length = read(fd, received + done, sizeof sent - done)) > 0) {
                 done += length;
@@ -158,6 +159,8 @@ static void use(int port, const char *way) {
                 fflush(stdout);
             }
         }
+        // Nothing else ends it.
+        CHECK(done == sizeof sent || strcmp(way, "signals") != 0);
         close(fd);
     }
 }

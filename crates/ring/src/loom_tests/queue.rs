@@ -1,137 +1,152 @@
-//! The queue of a listener, with a client or a thread of the listener that is killed at any step.
+//! The connections of a client that wait for a server, with a process that is killed at any step.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use super::explore;
 use crate::death;
-use crate::queue::{Entry, NoRoom, Words};
+use crate::queue::{Open, Queue, Waiting};
 
-/// More points than a call has.
+/// More points than a step of these tests has.
 const POINTS: u32 = 5;
+const NAME: u32 = 5;
 
-fn entry(client: u32) -> Entry {
-    Entry { client, segment: 3 }
-}
-
-fn queue() -> Arc<Words> {
-    let queue = Arc::new(Words::default());
-    queue.open(7, 0);
+fn queue() -> Arc<Queue> {
+    let queue = Arc::new(Queue::default());
+    queue.open(Open { name: NAME, mark: 0, backlog: 7 });
     queue
 }
 
-/// All entries that wait, and then room for as many as a new queue has.
-fn drain(queue: &Words) -> Vec<u32> {
-    let all: Vec<u32> = std::iter::from_fn(|| queue.take()).map(|entry| entry.client).collect();
-    for round in 0..2 {
-        assert!(queue.push(entry(90)).is_ok() && queue.push(entry(91)).is_ok());
-        assert_eq!(queue.push(entry(92)), Err(NoRoom::Full));
-        assert_eq!([queue.take(), queue.take()], [Some(entry(90)), Some(entry(91))], "{round}");
-        assert_eq!(queue.take(), None);
-    }
-    all
+fn first(queue: &Queue) -> Option<Waiting> {
+    queue.first(NAME, |_| true)
 }
 
-/// The entry of a client arrives, whatever another client was doing when it was killed.
-#[test]
-fn a_client_that_is_killed_keeps_no_other_from_the_listener() {
-    for point in 0..POINTS {
-        explore(move || {
-            let queue = queue();
-            let theirs = Arc::clone(&queue);
-            let other = thread::spawn(move || {
-                death::until(point, || theirs.push(entry(1)).is_ok()) == Some(true)
-            });
-            let is_in = queue.push(entry(2)).is_ok();
-            assert!(is_in);
-            let has_returned = other.join().unwrap();
-            let all = drain(&queue);
-            assert_eq!(all.iter().filter(|client| **client == 2).count(), 1);
-            let of_other = all.iter().filter(|client| **client == 1).count();
-            assert!(of_other == 1 || of_other == 0 && !has_returned);
-        });
-    }
+fn take(queue: &Queue) -> Option<u8> {
+    first(queue).filter(|waiting| queue.take(*waiting)).map(|waiting| waiting.segment)
 }
 
-/// No entry is taken twice, and none is lost but the one that a killed process has taken.
-#[test]
-fn a_thread_of_the_listener_that_is_killed_loses_its_own_entry_only() {
-    for point in 0..POINTS {
-        explore(move || {
-            let queue = queue();
-            queue.push(entry(1)).unwrap();
-            queue.push(entry(2)).unwrap();
-            let theirs = Arc::clone(&queue);
-            let other = thread::spawn(move || death::until(point, || theirs.take()));
-            let own = queue.take();
-            let taken = other.join().unwrap();
-            let mut all = drain(&queue);
-            all.extend(own.into_iter().map(|entry| entry.client));
-            all.extend(taken.flatten().map(|entry| entry.client));
-            all.sort_unstable();
-            match taken {
-                Some(_) => assert_eq!(all, [1, 2]),
-                None => assert!([&[1, 2][..], &[1], &[2]].contains(&&all[..]), "{all:?}"),
-            }
-        });
-    }
+/// As connect(2): true if it has connected.
+fn connect(queue: &Queue) -> bool {
+    let waiting = queue.push(NAME, (1, 1), 0);
+    queue.find(NAME).is_some() || !queue.undo(waiting)
 }
 
-/// An entry is either taken or taken back.
+/// As close(2) of a listener.
+fn close(queue: &Queue) -> Option<u8> {
+    queue.close(NAME);
+    take(queue)
+}
+
+/// A connection is either taken or undone, whenever its client is killed.
 #[test]
-fn an_entry_that_is_taken_back_is_not_taken() {
+fn a_connection_that_is_undone_is_not_taken() {
     for point in 0..POINTS {
         explore(move || {
             let queue = queue();
             let theirs = Arc::clone(&queue);
             let client = thread::spawn(move || {
-                let undo = || theirs.push(entry(1)).map(|ticket| theirs.undo(ticket));
-                death::until(point, undo)
+                death::until(point, || theirs.undo(theirs.push(NAME, (1, 1), 0)))
             });
-            let mut all: Vec<u32> = queue.take().map(|entry| entry.client).into_iter().collect();
+            let early = take(&queue);
             let undone = client.join().unwrap();
-            all.extend(drain(&queue));
-            match undone {
-                Some(Ok(undone)) => assert_eq!(all.len(), usize::from(!undone)),
-                _ => assert!(all.len() <= 1),
-            }
+            let late = take(&queue);
+            assert!(early.is_none() || late.is_none(), "taken twice");
+            let is_taken = early.is_some() || late.is_some();
+            assert!(undone.is_none_or(|undone| undone != is_taken));
         });
     }
 }
 
-/// A listener that was closed gives each entry to the listener, or leaves it to its client.
+/// Two threads of a server take all connections, and none of them twice.
+#[test]
+fn two_threads_take_no_connection_twice() {
+    explore(|| {
+        let queue = queue();
+        queue.push(NAME, (0, 1), 0);
+        queue.push(NAME, (1, 1), 1);
+        let theirs = Arc::clone(&queue);
+        let other = thread::spawn(move || take(&theirs));
+        let own = take(&queue);
+        let taken = [other.join().unwrap(), own, take(&queue), take(&queue)];
+        let mut all: Vec<u8> = taken.into_iter().flatten().collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1]);
+    });
+}
+
+/// A client that has connected is seen by the server that closes its listener, which resets the
+/// connection; else it connects by the kernel.
 #[test]
 fn a_client_sees_that_the_listener_was_closed() {
     explore(|| {
         let queue = queue();
         let theirs = Arc::clone(&queue);
-        let client = thread::spawn(move || match theirs.push(entry(1)) {
-            Ok(ticket) => theirs.is_open() || !theirs.undo(ticket),
-            Err(_) => false,
-        });
-        queue.close();
-        let drained = queue.take().is_some();
+        let client = thread::spawn(move || connect(&theirs));
+        let is_reset = close(&queue).is_some();
         let is_connected = client.join().unwrap();
-        let left = queue.take().is_some();
-        assert!(!(drained && left));
-        assert_eq!(is_connected, drained || left, "drained {drained}, left {left}");
-        assert!(!left, "the client has seen that the listener was closed");
+        assert_eq!(is_connected, is_reset || first(&queue).is_some());
+        assert_eq!(first(&queue), None, "the client has seen that the listener was closed");
     });
 }
 
-/// A listener that sleeps is told of an entry: one of the two sees what the other has written.
+/// A client that is killed while it connects leaves a connection or none, and the listener can be
+/// closed.
 #[test]
-fn no_entry_is_missed_by_a_listener_that_sleeps() {
+fn a_client_that_is_killed_leaves_nothing_half_done() {
+    for point in 0..POINTS {
+        explore(move || {
+            let queue = queue();
+            let theirs = Arc::clone(&queue);
+            let client = thread::spawn(move || death::until(point, || connect(&theirs)));
+            let closed = close(&queue);
+            let is_connected = client.join().unwrap();
+            let late = take(&queue);
+            assert!(closed.is_none() || late.is_none());
+            match is_connected {
+                Some(is_connected) => assert_eq!(is_connected, closed.is_some()),
+                None => assert!([None, Some(1)].contains(&closed.or(late))),
+            }
+        });
+    }
+}
+
+/// A server that sleeps is told of a connection: one of the two sees what the other has written. If
+/// the client is killed before it has rung, the connection waits for the next look.
+#[test]
+fn no_connection_is_missed_by_a_server_that_sleeps() {
+    for point in 0..POINTS {
+        explore(move || {
+            let queue = queue();
+            let theirs = Arc::clone(&queue);
+            let client = thread::spawn(move || {
+                death::until(point, || {
+                    theirs.push(NAME, (0, 1), 0);
+                    theirs.take_bells(NAME)
+                })
+            });
+            queue.announce(NAME, 2);
+            let is_found = first(&queue).is_some();
+            match client.join().unwrap() {
+                Some(bells) => assert!(is_found || bells == 1 << 2),
+                // Before the second one, no connection has waited.
+                None => assert_eq!(first(&queue).is_some(), point > 0),
+            }
+        });
+    }
+}
+
+/// The next connection of a segment is not the one before: a thread that was stopped takes or
+/// undoes nothing of it.
+#[test]
+fn a_late_step_concerns_its_own_connection_only() {
     explore(|| {
         let queue = queue();
+        let old = queue.push(NAME, (1, 1), 0);
         let theirs = Arc::clone(&queue);
-        let client = thread::spawn(move || {
-            theirs.push(entry(1)).unwrap();
-            theirs.take_bells().0
-        });
-        queue.announce(2);
-        let found = queue.has_entry();
-        let bells = client.join().unwrap();
-        assert!(found || bells == 1 << 2);
+        let late = thread::spawn(move || theirs.take(old));
+        let is_undone = queue.undo(old);
+        let new = is_undone.then(|| queue.push(NAME, (1, 2), 1));
+        assert_eq!(late.join().unwrap(), !is_undone);
+        assert!(new.is_none_or(|new| queue.take(new)));
     });
 }

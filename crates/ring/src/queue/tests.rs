@@ -1,125 +1,102 @@
-//! One process, and many threads of one.
-
 use super::*;
 
-fn entry(client: u32) -> Entry {
-    Entry { client, segment: (client % 128) as u8 }
+const OPEN: Open = Open { name: 70, mark: 9, backlog: 5 };
+
+fn any(_: u8) -> bool {
+    true
 }
 
-fn open(backlog: u32) -> Words {
-    let queue = Words::default();
-    queue.open(backlog, 7);
-    queue
-}
-
-#[test]
-fn entries_are_taken_in_their_order_for_many_laps() {
-    let queue = open(5);
-    for first in (0..3000).step_by(3) {
-        (first..first + 3).for_each(|client| assert!(queue.push(entry(client)).is_ok()));
-        (first..first + 3).for_each(|client| assert_eq!(queue.take(), Some(entry(client))));
-        assert_eq!(queue.take(), None);
-    }
+fn segments(queue: &Queue, name: u32) -> Vec<u8> {
+    let take = || {
+        let waiting = queue.first(name, any)?;
+        assert!(queue.take(waiting) && !queue.take(waiting) && !queue.undo(waiting));
+        Some(waiting.segment)
+    };
+    std::iter::from_fn(take).collect()
 }
 
 #[test]
-fn the_backlog_is_that_of_the_kernel() {
-    for backlog in [0, 1, 5, 127, 128, 4096] {
-        let queue = open(backlog);
-        let room = (backlog + 1).min(SLOTS as u32);
-        (0..room).for_each(|client| assert!(queue.push(entry(client)).is_ok()));
-        assert_eq!(queue.push(entry(room)), Err(NoRoom::Full), "{backlog}");
-        assert_eq!(queue.take(), Some(entry(0)));
-        assert!(queue.push(entry(room)).is_ok());
-    }
-}
-
-#[test]
-fn entries_that_were_taken_back_are_passed_over() {
-    let queue = open(9);
-    let tickets: Vec<_> = (0..4).map(|client| queue.push(entry(client)).unwrap()).collect();
-    assert!(queue.undo(tickets[0]) && queue.undo(tickets[2]));
-    assert!(!queue.undo(tickets[2]));
-    assert!(queue.has_entry());
-    assert_eq!([queue.take(), queue.take()], [Some(entry(1)), Some(entry(3))]);
-    assert!(!queue.undo(tickets[1]) && !queue.has_entry());
-}
-
-#[test]
-fn a_closed_queue_takes_no_entries_and_gives_those_it_has() {
-    let queue = open(9);
-    queue.push(entry(1)).unwrap();
-    queue.close();
-    assert_eq!(queue.push(entry(2)), Err(NoRoom::Closed));
-    assert_eq!([queue.take(), queue.take()], [Some(entry(1)), None]);
-}
-
-#[test]
-fn each_bell_is_taken_once() {
-    let queue = open(9);
-    assert_eq!(queue.take_bells(), (0, 7));
-    queue.announce(0);
-    queue.announce(3);
-    assert_eq!(queue.take_bells(), (0b1001, 7));
-    assert_eq!(queue.take_bells().0, 0);
-}
-
-#[test]
-fn words_stand_for_what_they_were_made_of() {
-    for lap in [0, 1, (1 << LAP_BITS) - 1] {
-        let waiting = Entry { client: u32::MAX, segment: u8::MAX };
-        for slot in [Slot::Empty, Slot::Undone, Slot::Waiting(waiting), Slot::Waiting(entry(0))] {
-            assert_eq!(decode(encode(lap, slot)), (lap, slot));
+fn connections_are_taken_in_the_order_in_which_they_were_made() {
+    let queue = Queue::default();
+    for first in [0, u32::MAX - 1] {
+        for (order, segment) in [7, 127, 0, 3].into_iter().enumerate() {
+            let generation = u64::from(first) + 1;
+            queue.push(70, (segment, generation), first.wrapping_add(order as u32));
         }
+        assert_eq!(queue.count(70), 4);
+        assert_eq!(segments(&queue, 70), [7, 127, 0, 3]);
+        assert_eq!(queue.count(70), 0);
     }
+    assert_eq!(queue.made(), 8);
 }
 
 #[test]
-fn any_memory_ends_each_call() {
-    bolero::check!().with_type::<(u64, u64, u64, [u64; 4])>().for_each(|words| {
-        let (backlog, head, tail, slots) = *words;
-        let queue = Words::default();
-        queue.backlog.store(backlog, Ordering::Relaxed);
-        queue.head.0.store(head, Ordering::Relaxed);
-        queue.tail.0.store(tail, Ordering::Relaxed);
-        for (at, word) in queue.slots.iter().enumerate() {
-            word.store(slots[at % slots.len()], Ordering::Relaxed);
+fn each_listener_has_its_own_connections() {
+    let queue = Queue::default();
+    // The same place in the page.
+    let others = [OPEN.name + LISTENERS as u32, 1, NAMES - 1];
+    for (name, segment) in [OPEN.name].into_iter().chain(others).zip(0..) {
+        queue.push(name, (segment, 1), segment.into());
+    }
+    for (name, segment) in others.into_iter().zip(1..) {
+        assert_eq!(segments(&queue, name), [segment]);
+    }
+    assert_eq!(segments(&queue, OPEN.name), [0]);
+}
+
+#[test]
+fn a_listener_is_found_by_its_name_while_it_is_open() {
+    let queue = Queue::default();
+    assert_eq!(queue.find(OPEN.name), None);
+    assert_eq!(queue.find(0), None);
+    queue.open(OPEN);
+    assert_eq!(queue.find(OPEN.name), Some(OPEN));
+    let next = Open { name: OPEN.name + LISTENERS as u32, backlog: 0, ..OPEN };
+    assert_eq!(queue.find(next.name), None);
+    queue.open(next);
+    assert_eq!(queue.find(OPEN.name), None, "its place has another one");
+    assert_eq!(queue.find(next.name), Some(Open { backlog: 1, ..next }));
+    queue.close(next.name);
+    assert_eq!(queue.find(next.name), None);
+}
+
+#[test]
+fn what_is_undone_or_in_use_is_not_taken() {
+    let queue = Queue::default();
+    let first = queue.push(1, (4, 1), 0);
+    queue.push(1, (5, 1), 1);
+    assert_eq!(queue.first(1, |segment| segment != 4).map(|one| one.segment), Some(5));
+    assert!(queue.undo(first) && !queue.undo(first) && !queue.take(first));
+    assert_eq!(segments(&queue, 1), [5]);
+    // The next connection of the segment is another one.
+    let second = queue.push(1, (4, 2), 2);
+    assert!(!queue.undo(first) && !queue.take(first) && queue.take(second));
+}
+
+#[test]
+fn bells_are_taken_once() {
+    let queue = Queue::default();
+    queue.announce(OPEN.name, 2);
+    queue.announce(OPEN.name, 0);
+    queue.announce(OPEN.name + 1, 1);
+    assert_eq!(queue.take_bells(OPEN.name), 0b101);
+    assert_eq!(queue.take_bells(OPEN.name), 0);
+    assert_eq!(queue.take_bells(OPEN.name + 1), 0b10);
+}
+
+/// What a hostile process writes is a connection of some listener, or none.
+#[test]
+fn any_words_are_read() {
+    bolero::check!().with_type::<(u64, u64, u32, u32)>().for_each(|&(word, open, order, name)| {
+        let queue = Queue::default();
+        queue.words[3].store(word, Ordering::Relaxed);
+        queue.words[127].store(word.rotate_left(32), Ordering::Relaxed);
+        queue.orders[3].store(order, Ordering::Relaxed);
+        queue.listener(name).open.store(open, Ordering::Relaxed);
+        let name = name % NAMES;
+        for name in [name, awaited(word).unwrap_or(name)] {
+            assert!(queue.count(name) <= 2 && segments(&queue, name).len() <= 2);
+            assert!(queue.find(name).is_none_or(|found| found.name == name && found.backlog > 0));
         }
-        if let Ok(ticket) = queue.push(entry(1)) {
-            queue.undo(ticket);
-        }
-        let _ = (queue.has_entry(), queue.take());
     });
-}
-
-#[test]
-fn each_entry_of_many_threads_is_taken_once() {
-    const EACH: u32 = 5000;
-    let queue = open(7);
-    let mut taken = std::thread::scope(|scope| {
-        for writer in 0..3 {
-            let queue = &queue;
-            scope.spawn(move || {
-                for client in writer * EACH..(writer + 1) * EACH {
-                    while queue.push(entry(client)).is_err() {
-                        std::thread::yield_now();
-                    }
-                }
-            });
-        }
-        let mut taken = Vec::new();
-        while taken.len() < 3 * EACH as usize {
-            match queue.take() {
-                Some(entry) => taken.push(entry.client),
-                None => std::thread::yield_now(),
-            }
-        }
-        taken
-    });
-    for writer in 0..3 {
-        let own = taken.iter().filter(|client| **client / EACH == writer);
-        assert!(own.is_sorted(), "the entries of one client are in order");
-    }
-    taken.sort_unstable();
-    assert!(taken.into_iter().eq(0..3 * EACH));
 }

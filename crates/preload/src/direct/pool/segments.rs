@@ -1,0 +1,149 @@
+//! The segments of a client, and its connections in them.
+
+use levada_ring::queue::{Open, Waiting};
+use levada_ring::{SEGMENTS, Side};
+
+use super::Pair;
+use crate::direct::ports;
+use crate::memory;
+
+/// The client's segments. Empty at the other side.
+pub struct Segments {
+    /// Those that this process has closed. The other side may have them still.
+    closed: Vec<u8>,
+    generations: Vec<u64>,
+    /// The port of each, until no process of either side has the connection.
+    ports: Vec<Option<u8>>,
+    /// Segments that were ever used.
+    used: u8,
+    /// Connections that were made.
+    made: u32,
+}
+
+/// Closed segments that are looked at, from the last one on, before another is used: the memory of
+/// the last is in the cache.
+const LOOKS: usize = 4;
+
+/// What has become of a connect(2).
+pub enum Made {
+    /// It is a connection, in this segment, and with this generation.
+    Connection((u8, u64), Open),
+    /// There is no room for it now.
+    NoRoom,
+    /// The listener is not open, or its process has ended.
+    Closed,
+}
+
+impl Segments {
+    /// No segments are used yet. Only a client has some.
+    pub fn new(side: Side) -> Self {
+        let count = if side == Side::Connector { SEGMENTS } else { 0 };
+        Self {
+            closed: Vec::with_capacity(count),
+            generations: vec![0; count],
+            ports: vec![None; count],
+            used: 0,
+            made: 0,
+        }
+    }
+
+    /// The process has closed the connection of a segment.
+    pub fn closed(&mut self, number: u8) {
+        self.closed.push(number);
+    }
+
+    /// Gives back all ports, and the memory of the segments that were used.
+    pub fn give_back(&mut self) {
+        (0..self.used).for_each(|number| self.give_port_back(number));
+        memory::give_pooled_back(self.used.into());
+    }
+
+    /// The connection of a segment has ended at both sides: its port can be another one's.
+    fn give_port_back(&mut self, number: u8) {
+        if let Some(port) = self.ports[usize::from(number)].take() {
+            ports::give_back(port);
+        }
+    }
+}
+
+impl Pair {
+    /// Makes a connection to a listener of the other process.
+    pub fn connect(&self, name: u32, is_ipv6: bool) -> Made {
+        if !self.enter() {
+            return Made::Closed;
+        }
+        let made = self.connect_entered(name, is_ipv6);
+        if !matches!(made, Made::Connection(..)) {
+            self.leave();
+        }
+        made
+    }
+
+    fn connect_entered(&self, name: u32, is_ipv6: bool) -> Made {
+        let queue = self.queue();
+        let Some(open) = queue.find(name) else { return Made::Closed };
+        if queue.count(name) >= open.backlog.into() {
+            return Made::NoRoom;
+        }
+        let begin = |segments: &mut Segments| self.begin(segments, name, is_ipv6);
+        let Some((generation, waiting)) = self.segments.with(begin).flatten() else {
+            return Made::NoRoom;
+        };
+        let number = waiting.segment;
+        // The listener was there after the connection began to wait: else it may have ended before,
+        // and another process listens now. What was taken is a connection, which has perhaps ended.
+        if queue.find(name).is_some() && self.is_up() || !queue.undo(waiting) {
+            return Made::Connection((number, generation), open);
+        }
+        let ends = self.segment(number).ends();
+        [Side::Connector, Side::Acceptor]
+            .iter()
+            .for_each(|side| ends.acknowledge(*side, generation));
+        self.segments.with(|segments| segments.closed(number));
+        Made::Closed
+    }
+
+    /// Lets a connection wait in a free segment. `None` if there is none, or no memory.
+    fn begin(&self, segments: &mut Segments, name: u32, is_ipv6: bool) -> Option<(u64, Waiting)> {
+        let number = self.take_closed(segments).or_else(|| self.take_unused(segments))?;
+        // After it: a segment that is free again gives its port back.
+        let Some(port) = ports::take() else {
+            segments.closed.push(number);
+            return None;
+        };
+        let segment = self.pool.segment(number);
+        let generation = segment.begin();
+        segment.ends().set_address(port, is_ipv6);
+        segments.generations[usize::from(number)] = generation;
+        segments.ports[usize::from(number)] = Some(port);
+        segments.made = segments.made.wrapping_add(1);
+        Some((generation, self.queue().push(name, (number, generation), segments.made)))
+    }
+
+    fn take_closed(&self, segments: &mut Segments) -> Option<u8> {
+        let is_free = |number: &u8| {
+            let generation = segments.generations[usize::from(*number)];
+            self.pool.segment(*number).ends().is_free(generation)
+        };
+        let is_full = usize::from(segments.used) == SEGMENTS;
+        let looks = if is_full { SEGMENTS } else { LOOKS };
+        let first = segments.closed.len().saturating_sub(looks);
+        let at = segments.closed[first..].iter().rposition(is_free)?;
+        let number = segments.closed.remove(first + at);
+        segments.give_port_back(number);
+        Some(number)
+    }
+
+    fn take_unused(&self, segments: &mut Segments) -> Option<u8> {
+        let number = segments.used;
+        if usize::from(number) == SEGMENTS || !memory::take_pooled() {
+            return None;
+        }
+        if self.pool.allocate(number).is_err() {
+            memory::give_pooled_back(1);
+            return None;
+        }
+        segments.used += 1;
+        Some(number)
+    }
+}
