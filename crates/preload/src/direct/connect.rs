@@ -75,29 +75,40 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     if !target.ip().is_loopback() || !may_be_direct(entry, target) {
         return None;
     }
-    let Route { pair, name, was_open } = find(fd, target)?;
+    let route = find(fd, target)?;
     // Two threads may connect one socket.
     if !entry.connection.advance(Phase::Fresh, Phase::Offered) {
         return Some(errno::fail(libc::EALREADY) as c_int);
     }
-    match pair.connect(name, target.is_ipv6()) {
-        Made::Connection(place, listener) => {
-            begin(entry, pair, place, target);
-            ring(pair, listener);
-            if !was_open {
-                note(target, |route| Some(Route { was_open: true, ..route }));
-            }
-            let is_nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
-            return Some(match is_nonblocking {
-                true => errno::fail(libc::EINPROGRESS) as c_int,
-                false => 0,
-            });
-        }
-        Made::Closed if was_open => note(target, |_| None),
-        Made::Closed | Made::NoRoom => {}
+    let code = by_queue(entry, target, route);
+    if code.is_none() {
+        entry.connection.advance(Phase::Offered, Phase::Fresh);
     }
-    entry.connection.advance(Phase::Offered, Phase::Fresh);
-    None
+    code
+}
+
+/// The result of the call; `None` if there is no room, or the listener is not open.
+fn by_queue(entry: Entry, target: SocketAddr, route: Route) -> Option<c_int> {
+    let Route { pair, name, was_open } = route;
+    let (place, listener) = match pair.connect(name, target.is_ipv6()) {
+        Made::Connection(place, listener) => (place, listener),
+        Made::NoRoom => return None,
+        Made::Closed => {
+            if was_open {
+                note(target, |_| None);
+            }
+            return None;
+        }
+    };
+    begin(entry, pair, place, target);
+    ring(pair, listener);
+    if !was_open {
+        note(target, |route| Some(Route { was_open: true, ..route }));
+    }
+    Some(match entry.connection.nonblocking.load(Ordering::Relaxed) {
+        0 => 0,
+        _ => errno::fail(libc::EINPROGRESS) as c_int,
+    })
 }
 
 /// Returns true for a socket that nothing was done with that the kernel would have to know.
