@@ -435,7 +435,7 @@ impl Connection {
         self.producer.store(ProducerState::of_generation(generation));
         let own = segments::own(arena::number(self));
         own.set_pair(pair, place);
-        own.attach(pair.segment(number), pair.side, pair.peer);
+        own.attach(pair.segment(number), pair.side(), pair.peer());
         self.inbound.set_path(Path::Ring);
         self.outbound.set_path(Path::Ring);
         self.record().reason.store(Reason::None as u32, Ordering::Relaxed);

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
@@ -21,14 +22,7 @@ const _: () = assert!(SEGMENT_LENGTH.is_multiple_of(4096) && SEGMENTS <= 1 << u8
 const _: () = assert!(size_of::<Queue>() <= FIRST as usize);
 
 /// A mapped pool. It stays mapped until [`unmap`](Self::unmap).
-pub struct Pool(NonNull<u8>);
-
-// SAFETY: the mapping is at the same address in every thread, and is reached as segments are.
-#[allow(unsafe_code)]
-unsafe impl Send for Pool {}
-// SAFETY: as above.
-#[allow(unsafe_code)]
-unsafe impl Sync for Pool {}
+pub struct Pool(AtomicPtr<u8>);
 
 impl Pool {
     /// Makes the file, with the page of the queue only.
@@ -53,7 +47,18 @@ impl Pool {
         // and is sealed.
         let start =
             unsafe { mmap(std::ptr::null_mut(), LENGTH as usize, protection, flags, file, 0)? };
-        Ok(Self(NonNull::new(start.cast()).ok_or(Errno::NOMEM)?))
+        Ok(Self(AtomicPtr::new(NonNull::new(start.cast()).ok_or(Errno::NOMEM)?.as_ptr())))
+    }
+
+    /// Becomes another pool, after [`unmap`](Self::unmap).
+    pub fn replace(&self, other: Self) {
+        self.0.store(other.0.into_inner(), Ordering::Release);
+    }
+
+    #[allow(unsafe_code)]
+    fn start(&self) -> NonNull<u8> {
+        // SAFETY: it is the address of a mapping, which is not null.
+        unsafe { NonNull::new_unchecked(self.0.load(Ordering::Acquire)) }
     }
 
     /// The connections that wait.
@@ -61,7 +66,7 @@ impl Pool {
     pub fn queue(&self) -> &Queue {
         // SAFETY: the mapping begins with these words, is aligned to a page, and stays as long as
         // this is used; every pattern of bits is valid for atomics.
-        unsafe { self.0.cast().as_ref() }
+        unsafe { self.start().cast().as_ref() }
     }
 
     /// The segment with this number, modulo [`SEGMENTS`]. It is mapped as long as the pool is.
@@ -70,7 +75,7 @@ impl Pool {
         let place = usize::from(number) % SEGMENTS;
         let offset = FIRST as usize + place * SEGMENT_LENGTH as usize;
         // SAFETY: the offset is within the mapping.
-        Leaked(Start(unsafe { self.0.add(offset) }))
+        Leaked(Start(unsafe { self.start().add(offset) }))
     }
 
     /// Allocates the pages of a segment's header and small rings.
@@ -93,7 +98,7 @@ impl Pool {
     #[allow(unsafe_code)]
     pub unsafe fn unmap(&self) {
         // SAFETY: the mapping was made by `open` with this length; the caller promises the rest.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), LENGTH as usize) };
+        let _ = unsafe { munmap(self.start().as_ptr().cast(), LENGTH as usize) };
     }
 }
 

@@ -14,6 +14,7 @@ use super::pool::{Made, Pair};
 use super::{answers, is_on};
 use crate::connection::Phase;
 use crate::lock::Guarded;
+use crate::segments::User;
 use crate::table::{self, Entry};
 use crate::{epoll, errno, monitor, process, spin, tcp, tcp_only, waking};
 
@@ -33,6 +34,8 @@ struct Target {
 #[derive(Clone, Copy)]
 struct Route {
     pair: &'static Pair,
+    /// The number of the process that listens: the pair may be that of another one meanwhile.
+    peer: u32,
     /// The name of the listener.
     name: u32,
     /// It was found open. Before, its process has not heard of this one, or it was closed already.
@@ -89,8 +92,8 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
 
 /// The result of the call; `None` if there is no room, or the listener is not open.
 fn by_queue(entry: Entry, target: SocketAddr, route: Route) -> Option<c_int> {
-    let Route { pair, name, was_open } = route;
-    let (place, listener) = match pair.connect(name, target.is_ipv6()) {
+    let Route { pair, peer, name, was_open } = route;
+    let (place, listener) = match pair.connect((peer, name), target.is_ipv6()) {
         Made::Connection(place, listener) => (place, listener),
         Made::NoRoom => return None,
         Made::Closed => {
@@ -100,8 +103,10 @@ fn by_queue(entry: Entry, target: SocketAddr, route: Route) -> Option<c_int> {
             return None;
         }
     };
+    // The pool stays mapped, also if another thread closes the connection.
+    let _user = User::asleep(entry.number);
     begin(entry, pair, place, target);
-    ring(pair, listener);
+    ring((pair, peer), listener);
     if !was_open {
         note(target, |route| Some(Route { was_open: true, ..route }));
     }
@@ -157,11 +162,11 @@ fn begin(entry: Entry, pair: &'static Pair, place: (u8, u64), target: SocketAddr
 }
 
 /// Wakes the threads of the listener.
-fn ring(pair: &Pair, Open { name, mark, .. }: Open) {
+fn ring((pair, peer): (&Pair, u32), Open { name, mark, .. }: Open) {
     let bells = pair.queue().take_bells(name);
     let is_asked = |bell: &u8| bells >> bell & 1 != 0;
     for bell in (0..levada_ring::wire::BELLS as u8).filter(is_asked) {
-        waking::ring_number(pair.peer, Some(levada_ring::Waiter::Bell { bell, mark }));
+        waking::ring_number(peer, Some(levada_ring::Waiter::Bell { bell, mark }));
     }
 }
 
@@ -197,7 +202,7 @@ pub fn has_connected(fd: c_int) {
     {
         TARGETS.with(|all| {
             let known = all.iter_mut().filter(|one| one.is_in(target, namespace));
-            known.for_each(|one| one.route = Some(Route { pair, name, was_open: false }));
+            known.for_each(|one| one.route = Some(Route { pair, peer, name, was_open: false }));
         });
     }
 }

@@ -160,7 +160,7 @@ pub fn close(entry: Entry) {
     let Some(listener) = find(entry) else { return };
     while let Some((pair, number, generation)) = pairs::take(listener.name) {
         let waiters = pair.reset(number, generation);
-        waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer, waiter));
+        waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer(), waiter));
     }
     pairs::forget_listener(listener.name);
     listener.stock.release();

@@ -17,6 +17,8 @@ const MAX: usize = 256;
 struct All {
     /// The pair whose turn it is first.
     pairs: Vec<&'static Pair>,
+    /// Pairs whose pools are unmapped.
+    free: Vec<&'static Pair>,
     listeners: [Listed; LISTENERS],
     /// The name of the next listener.
     next: u32,
@@ -41,8 +43,12 @@ impl Listed {
     }
 }
 
-static ALL: Guarded<All> =
-    Guarded::new(All { pairs: Vec::new(), listeners: [Listed::Free; LISTENERS], next: 0 });
+static ALL: Guarded<All> = Guarded::new(All {
+    pairs: Vec::new(),
+    free: Vec::new(),
+    listeners: [Listed::Free; LISTENERS],
+    next: 0,
+});
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl All {
@@ -65,7 +71,11 @@ impl All {
     /// Lets go of the pools with processes that have ended, unless they are used still.
     fn retire(&mut self) {
         let names = || self.listeners.iter().filter_map(Listed::name);
-        self.pairs.retain(|pair| !pair.retire(|| names().any(|name| pair.has_waiting(name))));
+        let is_over = |pair: &mut &'static Pair| {
+            let pair = *pair;
+            pair.retire(|| names().any(|name| pair.has_waiting(name)))
+        };
+        self.free.extend(self.pairs.extract_if(.., is_over));
         COUNT.store(self.pairs.len(), Ordering::Relaxed);
     }
 }
@@ -77,14 +87,19 @@ pub fn count() -> usize {
 
 /// The pool with a process, if there is one.
 pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
-    let is_it = |pair: &&&'static Pair| pair.peer == peer && pair.side == side && !pair.is_down();
+    let is_it =
+        |pair: &&&'static Pair| pair.peer() == peer && pair.side() == side && !pair.is_down();
     ALL.with(|all| all.pairs.iter().find(is_it).copied())?
 }
 
 /// Notes a pool that the monitor has handed to this process and to another one, with this one's end
 /// of the line.
 pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
-    let Some(pair) = Pair::open((peer, side), port, &pool) else { return };
+    let free = ALL.with(|all| all.free.pop()).flatten();
+    let Some(pair) = Pair::open((peer, side), port, &pool, free) else {
+        ALL.with(|all| all.free.extend(free));
+        return;
+    };
     let is_kept = pair.keep(line);
     let add = |all: &mut All| {
         all.retire();
@@ -101,7 +116,8 @@ pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
     };
     match ALL.with(add).flatten() {
         Some(open) => wake(&open),
-        None => pair.give_up(),
+        None if pair.give_up() => drop(ALL.with(|all| all.free.push(pair))),
+        None => {}
     }
 }
 

@@ -5,7 +5,7 @@ mod segments;
 mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use levada_ring::ends::End;
 use levada_ring::queue::{Queue, Waiting};
@@ -20,14 +20,15 @@ use crate::{private, process};
 pub use segments::Made;
 use segments::Segments;
 
-/// What a client and a process that listens have in common. It is never freed, only unmapped.
+/// The connections of a client and a process that listens. It is never freed: when it is unmapped,
+/// it becomes that of other processes.
 pub struct Pair {
     /// The number that the monitor has given to the other process.
-    pub peer: u32,
-    /// This process's side of the connections.
-    pub side: Side,
+    peer: AtomicU32,
+    /// True if this process listens.
+    is_acceptor: AtomicBool,
     /// The first of the client's ports, one for each segment.
-    first_port: u16,
+    first_port: AtomicU16,
     pool: Pool,
     /// This process's end of the line: it shows when no process has the other end.
     line: AtomicI32,
@@ -55,17 +56,22 @@ fn is_hung_up(line: BorrowedFd<'_>) -> Option<bool> {
 }
 
 impl Pair {
-    /// Maps a pool. `None` without memory.
+    /// Maps a pool, for `free` if there is one. `None` without memory.
     pub fn open(
         (peer, side): (u32, Side),
         first_port: u16,
         file: impl AsFd,
+        free: Option<&'static Self>,
     ) -> Option<&'static Self> {
         let pool = Pool::open(file).ok()?;
+        if let Some(pair) = free {
+            pair.begin_again((peer, side), first_port, pool);
+            return Some(pair);
+        }
         Some(Box::leak(Box::new(Self {
-            peer,
-            side,
-            first_port,
+            peer: AtomicU32::new(peer),
+            is_acceptor: AtomicBool::new(side == Side::Acceptor),
+            first_port: AtomicU16::new(first_port),
             pool,
             line: AtomicI32::new(-1),
             is_dead: AtomicBool::new(false),
@@ -77,15 +83,42 @@ impl Pair {
         })))
     }
 
+    /// Becomes the pair of other processes, after [`retire`](Self::retire). A thread that has found
+    /// it before enters it no more: it is noted as unmapped, and then as that of another process.
+    fn begin_again(&self, (peer, side): (u32, Side), first_port: u16, pool: Pool) {
+        self.peer.store(peer, Ordering::SeqCst);
+        self.is_acceptor.store(side == Side::Acceptor, Ordering::SeqCst);
+        self.first_port.store(first_port, Ordering::SeqCst);
+        self.pool.replace(pool);
+        self.taken.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        self.segments.with(|segments| *segments = Segments::new(side));
+        self.is_dead.store(false, Ordering::SeqCst);
+        self.is_inherited.store(false, Ordering::SeqCst);
+        self.is_unmapped.store(false, Ordering::SeqCst);
+    }
+
+    /// The number that the monitor has given to the other process.
+    pub fn peer(&self) -> u32 {
+        self.peer.load(Ordering::SeqCst)
+    }
+
+    /// This process's side of the connections.
+    pub fn side(&self) -> Side {
+        match self.is_acceptor.load(Ordering::SeqCst) {
+            true => Side::Acceptor,
+            false => Side::Connector,
+        }
+    }
+
     /// Keeps the end of the line. `false` if there is no room for it.
     pub fn keep(&'static self, line: OwnedFd) -> bool {
         private::keep_in(&self.line, line).is_ok()
     }
 
-    /// Unmaps a pool that no thread has found.
-    pub fn give_up(&self) {
+    /// Unmaps a pool that no thread has found. Returns true if the pair is free.
+    pub fn give_up(&self) -> bool {
         self.is_dead.store(true, Ordering::SeqCst);
-        self.retire(|| false);
+        self.retire(|| false)
     }
 
     /// The connections that wait. The caller knows that the pool is mapped.
@@ -95,13 +128,13 @@ impl Pair {
 
     /// Returns true if this process takes connections in it.
     pub fn is_of_server(&self) -> bool {
-        self.side == Side::Acceptor && !self.is_inherited.load(Ordering::Relaxed)
+        self.side() == Side::Acceptor && !self.is_inherited.load(Ordering::Relaxed)
     }
 
     /// The client's port of a connection.
     pub fn port(&self, number: u8) -> u16 {
         let port = self.segment(number).ends().port() % SEGMENTS as u8;
-        self.first_port.wrapping_add(port.into())
+        self.first_port.load(Ordering::Relaxed).wrapping_add(port.into())
     }
 
     /// Returns true once no process has the other end of the line.
@@ -131,7 +164,7 @@ impl Pair {
     fn enter(&self) -> bool {
         self.users.fetch_add(1, Ordering::SeqCst);
         // What a dead client has sent, a server still reads.
-        let is_over = self.side == Side::Connector && self.is_dead.load(Ordering::SeqCst)
+        let is_over = self.side() == Side::Connector && self.is_dead.load(Ordering::SeqCst)
             || self.is_inherited.load(Ordering::SeqCst)
             || self.is_unmapped.load(Ordering::SeqCst);
         if is_over {
@@ -194,7 +227,7 @@ impl Pair {
         if is_last {
             self.acknowledge(number, generation);
         }
-        if self.side == Side::Connector && !self.is_inherited.load(Ordering::Relaxed) {
+        if self.side() == Side::Connector && !self.is_inherited.load(Ordering::Relaxed) {
             self.segments.with(|segments| segments.closed(number));
         }
         self.leave();
@@ -202,7 +235,7 @@ impl Pair {
 
     /// No process has this side of a connection any longer.
     pub fn acknowledge(&self, number: u8, generation: u64) {
-        self.pool.segment(number).ends().acknowledge(self.side, generation);
+        self.pool.segment(number).ends().acknowledge(self.side(), generation);
     }
 
     /// Takes [`enter`](Self::enter) back.

@@ -67,12 +67,14 @@ impl Segments {
 }
 
 impl Pair {
-    /// Makes a connection to a listener of the other process.
-    pub fn connect(&self, name: u32, is_ipv6: bool) -> Made {
+    /// Makes a connection to a listener of the process with the number `peer`, by its name.
+    pub fn connect(&self, (peer, name): (u32, u32), is_ipv6: bool) -> Made {
         if !self.enter() {
             return Made::Closed;
         }
-        let made = self.connect_entered(name, is_ipv6);
+        // It is that of another process, perhaps, since the caller has found it.
+        let is_right = self.peer() == peer && self.side() == Side::Connector;
+        let made = if is_right { self.connect_entered(name, is_ipv6) } else { Made::Closed };
         if !matches!(made, Made::Connection(..)) {
             self.leave();
         }

@@ -13,7 +13,7 @@ fn introduced() -> [&'static Pair; 2] {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
     let sides = [(2, Side::Connector, one), (1, Side::Acceptor, other)];
     let pairs = sides.map(|(peer, side, line)| {
-        let pair = Pair::open((peer, side), 61_056, &file).unwrap();
+        let pair = Pair::open((peer, side), 61_056, &file, None).unwrap();
         assert!(pair.keep(line));
         pair
     });
@@ -22,7 +22,7 @@ fn introduced() -> [&'static Pair; 2] {
 }
 
 fn connected(client: &Pair) -> (u8, u64) {
-    match client.connect(LISTENER.name, false) {
+    match client.connect((2, LISTENER.name), false) {
         Made::Connection(place, LISTENER) => place,
         _ => panic!("there is no connection"),
     }
@@ -47,9 +47,9 @@ fn as_many_wait_as_the_backlog_says_and_a_closed_listener_has_none() {
     let [client, server] = introduced();
     connected(client);
     connected(client);
-    assert!(matches!(client.connect(LISTENER.name, false), Made::NoRoom));
+    assert!(matches!(client.connect((2, LISTENER.name), false), Made::NoRoom));
     server.queue().close(LISTENER.name);
-    assert!(matches!(client.connect(LISTENER.name, false), Made::Closed));
+    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
     assert!(server.take(LISTENER.name).is_some() && server.take(LISTENER.name).is_some());
 }
 
@@ -67,10 +67,10 @@ fn a_server_that_has_ended_gets_no_connection() {
     let [client, server] = introduced();
     assert!(!client.is_down() && !client.retire(|| false));
     private::forget(&server.line);
-    assert!(matches!(client.connect(LISTENER.name, false), Made::Closed));
+    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
     assert!(!server.has_waiting(LISTENER.name), "it was undone");
     assert!(client.is_down() && client.retire(|| false));
-    assert!(matches!(client.connect(LISTENER.name, false), Made::Closed));
+    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
 }
 
 #[test]
@@ -83,4 +83,23 @@ fn what_a_client_has_sent_is_read_after_its_end() {
     assert!(!server.retire(|| false), "a connection is in it");
     server.end(number, generation, true);
     assert!(server.retire(|| false));
+}
+
+#[test]
+fn a_pair_becomes_that_of_another_process_and_who_has_found_it_before_does_not_connect() {
+    let [client, server] = introduced();
+    let (number, generation) = connected(client);
+    private::forget(&server.line);
+    client.end(number, generation, true);
+    assert!(client.is_down() && client.retire(|| false));
+    let file = Pool::create().unwrap();
+    let other = Pool::open(&file).unwrap();
+    other.queue().open(LISTENER);
+    let again = Pair::open((3, Side::Connector), 61_184, &file, Some(client)).unwrap();
+    let flags = SocketFlags::CLOEXEC;
+    let (line, _end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+    assert!(std::ptr::eq(again, client) && again.keep(line) && !again.is_down());
+    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
+    assert!(matches!(client.connect((3, LISTENER.name), false), Made::Connection((0, 1), _)));
+    assert!(other.queue().first(LISTENER.name, |_| true).is_some());
 }
