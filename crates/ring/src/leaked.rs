@@ -87,6 +87,13 @@ impl Leaked {
         [written, read].map(|word| word.load(Ordering::Relaxed))
     }
 
+    /// Returns true if not all was read that `side` has written.
+    pub fn has_unread(self, side: Side) -> bool {
+        let control = self.0.control(side.outbound());
+        let read = control.consumed.tail.load(Ordering::Acquire);
+        control.produced.head.load(Ordering::Acquire) != read
+    }
+
     /// The ends of the connections in a segment of a pool.
     #[inline]
     pub fn ends(self) -> &'static Ends {

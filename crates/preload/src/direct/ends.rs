@@ -79,8 +79,10 @@ pub fn bury_if_dead(entry: Entry) -> bool {
     let Some(Used { segment, side, pair, _user }) = place(entry.number) else { return false };
     let is_dead = pair.is_down();
     if is_dead {
-        // It may have been killed at any step of its own end.
-        segment.ends().end(peer_of(side), End::Closed);
+        // It may have been killed at any step of its own end. TCP resets a connection whose process
+        // has ended with bytes that it has not read.
+        let end = if segment.has_unread(side) { End::Reset } else { End::Closed };
+        segment.ends().end(peer_of(side), end);
         segment.bury(peer_of(side));
     }
     is_dead
