@@ -13,7 +13,7 @@ pub use quick::{receive as receive_quickly, send as send_quickly};
 pub use receiving::{receive, wait_for_bytes};
 pub use sending::{send, send_file, wait_for_room};
 pub use start::{is_ring_next, settle_inbound, take, unread_in_ring};
-pub use waiting::{Wait, deadline_of};
+pub use waiting::{Wait, deadline_of, pause};
 
 /// What a call on a ring has come to.
 enum Outcome {

@@ -269,6 +269,24 @@ fn all_threads_of_a_server_accept() {
     }
 }
 
+/// As TCP shows it: a process that is killed before it has read all resets its connections.
+#[test]
+fn a_killed_server_resets_what_it_has_not_read() {
+    for (of_server, of_client, found) in [("silent", "unread", "reset"), ("plain", "read", "end")] {
+        let (mut server, port) = server("0", of_server, Sockets::Direct);
+        let mut client = edges(&port, &[of_client]);
+        assert_eq!(client.line(), "ready");
+        server.kill();
+        assert_eq!(client.line(), found, "{of_server}");
+    }
+}
+
+#[test]
+fn options_of_an_accepted_connection_are_those_of_no_other() {
+    let (_server, port) = server("0", "options", Sockets::Direct);
+    assert_eq!(edges(&port, &["options"]).line(), "done");
+}
+
 #[test]
 fn an_epoll_with_direct_connections_can_be_watched() {
     let (_server, port) = server("0", "plain", Sockets::Direct);

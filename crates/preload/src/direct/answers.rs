@@ -1,6 +1,7 @@
 //! The answers of the kernel for a connection: addresses, options, flags.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use levada_ring::records::{Reason, Record};
@@ -229,41 +230,49 @@ pub unsafe fn set_option(
     Some(0)
 }
 
-/// Gives a descriptor that shares its socket with other connections a socket for itself, whose
-/// options may differ. `false` if there is none.
+/// Gives a connection that shares its socket with other connections a socket for itself, whose
+/// options may differ. `false` if there is none. In a process that shares the connection with
+/// others, they hold in this one.
 pub fn own_socket(entry: Entry) -> bool {
     if !has_own_flags(entry) {
         return true;
-    }
-    let connection = entry.connection;
-    if table::has_duplicates(entry) || connection.holders.load(Ordering::Relaxed) != 1 {
-        return false;
     }
     let domain = tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
     let Some(Ok(socket)) = domain.map(|domain| stock::socket(domain, entry.fd)) else {
         return false;
     };
-    // SAFETY: the commands take numbers; the descriptor stays that of this connection.
-    unsafe {
-        use std::os::fd::AsRawFd;
-        let is_closed_on_exec = real::fcntl64(entry.fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
-        let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
-        if real::dup3(socket.as_raw_fd(), entry.fd, flags) < 0 {
-            return false;
-        }
-        if connection.nonblocking.load(Ordering::Relaxed) != 0 {
-            real::fcntl64(entry.fd, libc::F_SETFL, libc::O_NONBLOCK.into());
-        }
-        let nodelay = connection.nodelay.load(Ordering::Relaxed);
-        if nodelay != 0 {
-            let value = c_int::from(nodelay == 2);
-            let pointer = (&raw const value).cast();
-            let length = size_of::<c_int>() as socklen_t;
-            real::setsockopt(entry.fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, pointer, length);
-        }
+    let connection = entry.connection;
+    if connection.nonblocking.load(Ordering::Relaxed) != 0 {
+        // SAFETY: the command takes a number.
+        unsafe { real::fcntl64(socket.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK.into()) };
     }
-    connection.shares_socket.store(0, Ordering::Relaxed);
+    let nodelay = connection.nodelay.load(Ordering::Relaxed);
+    if nodelay != 0 {
+        let value = c_int::from(nodelay == 2);
+        let pointer = (&raw const value).cast();
+        let length = size_of::<c_int>() as socklen_t;
+        let option = libc::TCP_NODELAY;
+        // SAFETY: the value is a local of the stated length.
+        unsafe { real::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, pointer, length) };
+    }
+    let mut descriptors = table::entries().filter(|one| one.number == entry.number);
+    if !descriptors.all(|one| replace(one.fd, &socket)) {
+        return false;
+    }
+    if connection.holders.load(Ordering::Relaxed) == 1 {
+        connection.shares_socket.store(0, Ordering::Relaxed);
+    }
     true
+}
+
+/// Makes a descriptor one of another socket.
+fn replace(fd: c_int, socket: &OwnedFd) -> bool {
+    // SAFETY: the commands take numbers; the descriptor stays that of its connection.
+    unsafe {
+        let is_closed_on_exec = real::fcntl64(fd, libc::F_GETFD, 0) & libc::FD_CLOEXEC != 0;
+        let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
+        real::dup3(socket.as_raw_fd(), fd, flags) >= 0
+    }
 }
 
 /// Returns true for a connection whose flags the kernel does not have: its descriptor shares its

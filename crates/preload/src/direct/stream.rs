@@ -1,6 +1,7 @@
 //! Receiving and sending without TCP underneath.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use libc::{c_int, iovec};
 
@@ -59,7 +60,11 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
             Step::Again => {
                 let deadline =
                     *deadline.get_or_insert_with(|| deadline_of(entry, libc::SO_RCVTIMEO));
-                match stream::wait_for_bytes(entry, &look, deadline) {
+                let wait = match sink.done() > 0 && flags & libc::MSG_PEEK != 0 {
+                    true => wait_behind_peek(entry, deadline),
+                    false => stream::wait_for_bytes(entry, &look, deadline),
+                };
+                match wait {
                     Wait::Again => None,
                     Wait::Over(number) => Some(number),
                 }
@@ -79,9 +84,8 @@ fn receive_step<'a>(entry: Entry, pieces: &'a [iovec], sink: &mut Sink<'a>, flag
     let connection = entry.connection;
     let is_nonblocking =
         flags & libc::MSG_DONTWAIT != 0 || connection.nonblocking.load(Ordering::Relaxed) != 0;
-    let peeks = flags & libc::MSG_PEEK != 0;
-    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !is_nonblocking && !peeks;
-    if peeks {
+    let waits_for_all = flags & libc::MSG_WAITALL != 0 && !is_nonblocking;
+    if flags & libc::MSG_PEEK != 0 {
         *sink = Sink::new(pieces);
     }
     let Some(mut inbound) = connection.lock_inbound().filter(|one| one.path() == Path::Ring) else {
@@ -110,6 +114,14 @@ fn receive_step<'a>(entry: Entry, pieces: &'a [iovec], sink: &mut Sink<'a>, flag
         return receive_step(entry, pieces, sink, flags);
     }
     Step::Failed(libc::EAGAIN)
+}
+
+fn wait_behind_peek(entry: Entry, deadline: Option<Instant>) -> Wait {
+    let looked = &entry.connection.looked;
+    if looked.swap(spin::ticks(), Ordering::Relaxed) != spin::ticks() {
+        bury_if_dead(entry);
+    }
+    if stream::pause(deadline) { Wait::Again } else { Wait::Over(libc::EAGAIN) }
 }
 
 /// No more bytes come: the pending error, once, or the end of the stream.

@@ -3,7 +3,7 @@
 //   edges PORT WAY      prints done after its part
 //   edges FD used       finds a direct connection, inherited by exec, without the library
 //
-// WAY: many, several, nested, children, exec, attack, namespace (with the server, which gets PORT there)
+// WAY: many, several, options, read, unread, nested, children, exec, attack, namespace (with the server, which gets PORT there)
 
 #include "rules.h"
 
@@ -27,6 +27,27 @@ static void several(int port) {
         CHECK(fd >= 0 && poll(&waits, 1, 20000) == 1 && read(fd, &kind, 1) == 1);
     }
     puts("done");
+}
+
+// The server sets options of two accepted connections, and says o.
+static void options(int port) {
+    int one = direct(port), other = direct(port);
+    char said[2];
+    CHECK(read(one, &said[0], 1) == 1 && read(other, &said[1], 1) == 1);
+    CHECK(said[0] == 'o' && said[1] == 'o');
+    puts("done");
+}
+
+// The server is killed after ready was printed. Prints what the next read finds.
+static void killed(int port, int echoes) {
+    int fd = direct(port);
+    char byte;
+    CHECK(write(fd, "x", 1) == 1);
+    CHECK(!echoes || read(fd, &byte, 1) == 1);
+    puts("ready");
+    fflush(stdout);
+    ssize_t length = read(fd, &byte, 1);
+    puts(length == 0 ? "end" : errno == ECONNRESET ? "reset" : "other");
 }
 
 // An epoll that another one, or poll, watches.
@@ -145,6 +166,10 @@ int main(int argc, char **argv) {
         many(port);
     } else if (strcmp(argv[2], "several") == 0) {
         several(port);
+    } else if (strcmp(argv[2], "options") == 0) {
+        options(port);
+    } else if (strcmp(argv[2], "read") == 0 || strcmp(argv[2], "unread") == 0) {
+        killed(port, argv[2][0] == 'r');
     } else if (strcmp(argv[2], "nested") == 0) {
         nested(port);
     } else if (strcmp(argv[2], "children") == 0) {

@@ -3,7 +3,7 @@
 //   rules echo PORT WAY         serves for ever; says f or p (with the library or not), and echoes
 //   rules client PORT WAY       prints a line for each connection, and ends after a line of input
 //
-// WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll
+// WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll, options, silent
 // WAY of a client: plain, bound, timeout, signals, limits, descriptors
 
 #include "rules.h"
@@ -89,6 +89,48 @@ static void serve_by_threads(int listener, int waits) {
     exit(0);
 }
 
+static int option(int fd, int name) {
+    int value;
+    socklen_t length = sizeof value;
+    CHECK(getsockopt(fd, SOL_SOCKET, name, &value, &length) == 0);
+    return value;
+}
+
+// The options of an accepted connection, set over a duplicate or in a child, are those of no other.
+static void set_options(int one, int other) {
+    char byte;
+    int twin = dup(other), status;
+    set(other, SOL_SOCKET, SO_KEEPALIVE, 1);
+    CHECK(option(twin, SO_KEEPALIVE) == 1 && option(one, SO_KEEPALIVE) == 0);
+    struct timeval time = {0, 100000};
+    CHECK(setsockopt(twin, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time) == 0);
+    CHECK(read(other, &byte, 1) < 0 && errno == EAGAIN);
+    pid_t child = fork();
+    if (child == 0) {
+        set(one, SOL_SOCKET, SO_KEEPALIVE, 1);
+        CHECK(option(one, SO_KEEPALIVE) == 1 && write(one, "o", 1) == 1);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(write(twin, "o", 1) == 1);
+    close(twin);
+}
+
+// Connections of `edges PORT options`.
+static void serve_options(int listener) {
+    for (int held = -1;;) {
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0 && write(fd, &kind, 1) == 1);
+        if (kernel_knows(fd)) {
+            close(fd);
+        } else if (held < 0) {
+            held = fd;
+        } else {
+            set_options(held, fd);
+        }
+    }
+}
+
 static void serve(int port, const char *way) {
     int to = strcmp(way, "passed") == 0 ? partner() : -1;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -113,6 +155,9 @@ static void serve(int port, const char *way) {
     if (strcmp(way, "threads") == 0 || strcmp(way, "epoll") == 0) {
         serve_by_threads(listener, way[0] == 'e');
     }
+    if (strcmp(way, "options") == 0) {
+        serve_options(listener);
+    }
     if (strcmp(way, "forked") == 0 && fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (;;) {
@@ -132,6 +177,10 @@ static void serve(int port, const char *way) {
             echo(fd);
             close(fd);
             fill(listener);
+            continue;
+        }
+        if (strcmp(way, "silent") == 0) {
+            CHECK(write(fd, &kind, 1) == 1);
             continue;
         }
         pthread_t thread;
