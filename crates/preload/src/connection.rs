@@ -512,7 +512,8 @@ impl Connection {
         for direction in [&self.inbound, &self.outbound] {
             direction.path.store(Path::Back as u32, Ordering::Release);
         }
-        match self.phase() {
+        let phase = self.phase();
+        match phase {
             Phase::Paired => memory::give_segment_back(self),
             Phase::Direct => {
                 memory::give_growth_back(self);
@@ -524,7 +525,7 @@ impl Connection {
         if self.offer_at.load(Ordering::Relaxed) != 0 {
             history::note(self);
         }
-        self.count();
+        self.count(phase == Phase::Direct);
         self.set_mode(Mode::Free);
         shown::release(self.shown());
     }
@@ -549,7 +550,7 @@ impl Connection {
     }
 
     /// Adds what this connection has carried to the totals.
-    fn count(&self) {
+    fn count(&self, is_direct: bool) {
         let Some(totals) = shown::totals() else { return };
         let own = &self.record().counters;
         let is_unused = own.all().all(|counter| counter.load(Ordering::Relaxed) == 0);
@@ -563,6 +564,7 @@ impl Connection {
         let upgraded =
             [&own.taken, &own.written].iter().any(|count| count.load(Ordering::Relaxed) > 0);
         totals.upgraded.fetch_add(upgraded.into(), Ordering::Relaxed);
+        totals.direct.fetch_add(is_direct.into(), Ordering::Relaxed);
         let reason = match self.record().reason.load(Ordering::Relaxed) {
             0 if !upgraded => Reason::Short as u32,
             other => other,

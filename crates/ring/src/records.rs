@@ -224,6 +224,8 @@ pub struct Totals {
     pub rings: AtomicU64,
     /// Those of them whose outbound ring has grown.
     pub grown: AtomicU64,
+    /// Closed connections that the kernel did not know.
+    pub direct: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Record>() <= STRIDE && size_of::<Totals>() <= HEADER);

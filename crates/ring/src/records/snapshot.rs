@@ -35,6 +35,8 @@ pub struct Closed {
     pub traffic: Traffic,
     /// How many had a ring.
     pub upgraded: u64,
+    /// The connections of them that the kernel did not know.
+    pub direct: u64,
     /// How many ended for each reason, in the order of [`REASONS`].
     pub reasons: [u64; REASONS.len()],
 }
@@ -151,6 +153,7 @@ impl Closed {
         Ok(Self {
             traffic: Traffic::decode(&bytes[offset_of!(Totals, counters)..]),
             upgraded: word(bytes, offset_of!(Totals, upgraded)),
+            direct: word(bytes, offset_of!(Totals, direct)),
             reasons: std::array::from_fn(|reason| {
                 word(bytes, offset_of!(Totals, reasons) + 8 * reason)
             }),

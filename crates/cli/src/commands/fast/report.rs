@@ -40,7 +40,7 @@ fn row(process: &Process, connection: &Connection) -> Vec<Cell> {
 
 /// The closed connections, and the part of all bytes that went through rings.
 pub fn summary(processes: &[Process]) -> String {
-    let Totals { traffic, upgraded, reasons } = Totals::of(processes);
+    let Totals { traffic, upgraded, direct, reasons } = Totals::of(processes);
     let by_reason: Vec<String> =
         named(&reasons).map(|(word, count)| format!("{word} {count}")).collect();
     let on_tcp = if by_reason.is_empty() { "none".into() } else { by_reason.join(", ") };
@@ -48,10 +48,14 @@ pub fn summary(processes: &[Process]) -> String {
         Some(share) => format!("{:.1} %", share * 100.0),
         None => "-".into(),
     };
+    let direct = match direct {
+        0 => String::new(),
+        direct => format!(", {direct} of them without the kernel"),
+    };
     let late = percent(share_after_trigger(&traffic));
     let all = percent(share(&traffic));
     let mut text = format!(
-        "closed connections: {upgraded} had a ring; on TCP to the end: {on_tcp}\n\
+        "closed connections: {upgraded} had a ring{direct}; on TCP to the end: {on_tcp}\n\
          bytes through rings: {late} of those after the trigger, {all} of all"
     );
     let unreadable = processes.iter().filter(|process| process.records.is_err()).count();
@@ -63,11 +67,16 @@ pub fn summary(processes: &[Process]) -> String {
 
 /// All of it, for programs.
 pub fn json(processes: &[Process]) -> Value {
-    let Totals { traffic, upgraded, reasons } = Totals::of(processes);
+    let Totals { traffic, upgraded, direct, reasons } = Totals::of(processes);
     let processes: Vec<Value> = processes.iter().map(process).collect();
     json!({
         "processes": processes,
-        "closed": { "upgraded": upgraded, "reasons": by_name(&reasons) },
+        "closed": {
+            "connections": reasons.iter().fold(0, |sum: u64, count| sum.saturating_add(*count)),
+            "upgraded": upgraded,
+            "direct": direct,
+            "reasons": by_name(&reasons),
+        },
         "traffic": numbers(&traffic),
         "ring_share_after_trigger": share_after_trigger(&traffic),
         "ring_share": share(&traffic),
@@ -79,16 +88,18 @@ struct Totals {
     /// Of open and closed connections.
     traffic: Traffic,
     upgraded: u64,
+    direct: u64,
     reasons: [u64; REASONS.len()],
 }
 
 impl Totals {
     fn of(processes: &[Process]) -> Self {
         let reasons = [0; REASONS.len()];
-        let mut totals = Self { traffic: Traffic::default(), upgraded: 0, reasons };
+        let mut totals = Self { traffic: Traffic::default(), upgraded: 0, direct: 0, reasons };
         for records in processes.iter().filter_map(|process| process.records.as_ref().ok()) {
             totals.traffic += records.traffic();
             totals.upgraded = totals.upgraded.saturating_add(records.closed.upgraded);
+            totals.direct = totals.direct.saturating_add(records.closed.direct);
             for (sum, count) in totals.reasons.iter_mut().zip(records.closed.reasons) {
                 *sum = sum.saturating_add(count);
             }
@@ -121,6 +132,7 @@ fn process(process: &Process) -> Value {
             object["connections"] = connections.into();
             object["closed"] = json!({
                 "upgraded": closed.upgraded,
+                "direct": closed.direct,
                 "reasons": by_name(&closed.reasons),
                 "traffic": numbers(&closed.traffic),
             });
@@ -201,7 +213,7 @@ mod tests {
         let mut reasons = [0; REASONS.len()];
         reasons[Reason::None as usize] = 9;
         reasons[Reason::NoPeer as usize] = 2;
-        let closed = Closed { traffic, upgraded: 3, reasons };
+        let closed = Closed { traffic, upgraded: 3, direct: 2, reasons };
         let open = Connection {
             mode: Mode::Kernel,
             reason: Reason::Handed,
@@ -217,10 +229,13 @@ mod tests {
     fn reports_what_went_through_rings() {
         let processes = [process_with(90, 10, 100), process_with(0, 0, 0)];
         let text = summary(&processes);
-        assert!(text.contains("6 had a ring; on TCP to the end: no-peer 4\n"), "{text}");
+        assert!(text.contains("6 had a ring, 4 of them without the kernel;"), "{text}");
+        assert!(text.contains("on TCP to the end: no-peer 4\n"), "{text}");
         assert!(text.contains("90.0 % of those after the trigger, 47.4 % of all"), "{text}");
         let object = json(&processes);
         assert_eq!(object["ring_share_after_trigger"], 0.9);
+        assert_eq!(object["closed"]["connections"], 22);
+        assert_eq!(object["closed"]["direct"], 4);
         assert_eq!(object["closed"]["reasons"], json!({ "no-peer": 4 }));
         assert_eq!(object["processes"][0]["connections"][0]["reason"], "handed-over");
         let rows = rows(&processes);

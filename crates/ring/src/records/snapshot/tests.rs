@@ -34,6 +34,7 @@ fn reads_what_a_process_has_written() {
     let file = file(LENGTH);
     put(&file, 8, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     put(&file, 88, &[10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
+    put(&file, 184, &[6]);
     put(&file, HEADER + STRIDE, &record(3, 0, 80, [20, 0, 0, 0, 0, 0, 5, 0, 27]));
     put(&file, HEADER + 2 * STRIDE, &record(0, 3, 81, [9; 9]));
     put(&file, HEADER + (RECORDS - 1) * STRIDE, &record(4, 7, 0, [0; 9]));
@@ -42,7 +43,7 @@ fn reads_what_a_process_has_written() {
     assert_eq!(snapshot.closed.traffic.ring_in, 1);
     assert_eq!(snapshot.closed.traffic.wakeups, 9);
     assert_eq!(snapshot.closed.traffic.messages, 6 + 7);
-    assert_eq!(snapshot.closed.upgraded, 10);
+    assert_eq!((snapshot.closed.upgraded, snapshot.closed.direct), (10, 6));
     assert_eq!(snapshot.closed.reasons, [10, 11, 12, 13, 14, 15, 16, 17, 18, 19]);
     let [ring, last] = snapshot.connections[..] else { panic!("{snapshot:?}") };
     assert_eq!((ring.mode, ring.reason), (Mode::Ring, Reason::None));
