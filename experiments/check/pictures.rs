@@ -30,7 +30,7 @@ const fn picture(
     Picture { folder, name, rows, marks, is_drawn: |_| true }
 }
 
-const PICTURES: [Picture; 27] = [
+const PICTURES: [Picture; 28] = [
     picture("channels", "throughput.svg", &["throughput"], MEDIANS),
     picture("channels", "connect.svg", &["connect"], MEDIANS),
     picture("channels", "input.svg", &["input"], QUANTILES),
@@ -48,11 +48,12 @@ const PICTURES: [Picture; 27] = [
     picture("contexts", "networks.svg", &["first-byte"], DEVIATION),
     picture("contexts", "download.svg", &["download"], DOWNLOADS),
     picture("contexts", "connections.svg", &["connections"], MEDIANS),
-    picture("sockets", "latency.svg", &["latency"], MEDIANS),
+    picture("sockets", "latency.svg", &["latency"], SPANS),
     picture("sockets", "throughput.svg", &["throughput"], MEDIANS),
     picture("sockets", "connections.svg", &["connections"], MEDIANS),
     picture("sockets", "cores.svg", &["cores"], MEDIANS),
-    picture("sockets", "sharing.svg", &["sharing"], MEDIANS),
+    picture("sockets", "sharing.svg", &["sharing"], SPANS),
+    picture("sockets", "fork.svg", &["fork"], RANGES),
     Picture {
         is_drawn: |row| !is_simulated(row),
         ..picture("swarm", "rtt.svg", &["rtt"], CLIENTS)
@@ -62,6 +63,9 @@ const PICTURES: [Picture; 27] = [
     picture("swarm", "cache.svg", &["mediated"], MEDIANS),
     picture("swarm", "order.svg", &["order"], MEDIANS),
 ];
+const SPANS: &str =
+    "Marks are medians of the runs; thin lines are from the medians of p1 to those of p99.";
+const RANGES: &str = "Discs are medians of the runs, and lines their ranges.";
 const BOUNDS: &str = "Bars are 95 % bounds of the mean over all repetitions.";
 const DEVIATION: &str = "Marks are medians of the runs, bars the standard deviation of the runs.";
 const FIRST_BYTE: &str = "Marks are medians of the runs, bars the standard deviation of the runs. \

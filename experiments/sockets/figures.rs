@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
-use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, read_rows};
+use levada_harness::{Axis, Figure, Panel, Row, Scale, Series, Stroke, find, params, read_rows};
 
+use super::exchange::ROUND_TRIP;
 use super::experiment::{CONNECTIONS, CORES, Experiment, LATENCY, SHARING, THROUGHPUT};
+use super::scripts;
 use crate::measuring::file;
 
 /// The width and height of a panel in pixels.
@@ -53,7 +55,9 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
     ];
     for (path, experiment, x, y, paper) in panels {
         let rows = read_rows(&file(folder, experiment.name))?;
-        let series = lines(&experiment, &rows).chain(paper.iter().map(mark)).collect();
+        let spans = spans(&experiment, &rows);
+        let series = spans.chain(lines(&experiment, &rows)).chain(paper.iter().map(mark));
+        let series = series.collect();
         let panel = Panel { title: String::new(), x, y, series, groups: Vec::new() };
         if panel.series.iter().any(|one| one.stroke == Stroke::Marked) {
             let title = experiment.title.to_owned();
@@ -61,7 +65,47 @@ pub fn draw(folder: &Path) -> anyhow::Result<()> {
             figure.draw(&folder.join(path))?;
         }
     }
-    Ok(())
+    fork(folder)
+}
+
+/// Draws the rates around the forks of sender and receiver, and the pauses after each.
+fn fork(folder: &Path) -> anyhow::Result<()> {
+    let rows = read_rows(&file(folder, scripts::FORK))?;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let phases = ["before", "from T0", "from T1", "from T2", "from T3"];
+    let rates = fork_panel(&rows, "MB/s in each phase", &scripts::RATES, &phases);
+    let times = ["T0", "T1", "T2", "T3"];
+    let pauses = fork_panel(&rows, "ms to half of the phase's rate", &scripts::PAUSES, &times);
+    let title = "Around a fork".to_owned();
+    let figure = Figure { title, columns: 1, size: SIZE, panels: vec![rates, pauses] };
+    Ok(figure.draw(&folder.join("fork.svg"))?)
+}
+
+/// The medians and ranges of these metrics, one after the other.
+fn fork_panel(rows: &[Row], title: &str, metrics: &[&'static str], labels: &[&str]) -> Panel {
+    let at = |number: usize, subject: usize| number as f64 + 0.4 + 0.2 * subject as f64;
+    let mut series = Vec::new();
+    for (subject, (name, colour)) in [("tcp", 0), ("fast", 4)].into_iter().enumerate() {
+        let rows = metrics.iter().map(|metric| find(rows, name, metric, &params([])));
+        let numbered = rows.enumerate().filter_map(|(number, row)| Some((number, row?)));
+        let numbered: Vec<(usize, &Row)> = numbered.collect();
+        let medians = numbered.iter().map(|(number, row)| (at(*number, subject), row.median));
+        let range = |(number, row): &(usize, &Row)| {
+            [(at(*number, subject), row.min), (at(*number, subject), row.max)]
+        };
+        let ranges = numbered.iter().flat_map(range).collect();
+        series.push(Series { name: String::new(), colour, stroke: Stroke::Span, points: ranges });
+        let name = name.to_owned();
+        series.push(Series { name, colour, stroke: Stroke::Disc, points: medians.collect() });
+    }
+    let middle = |(number, label): (usize, &&str)| (number as f64 + 0.5, (*label).to_owned());
+    let mut x = Axis::new("", Scale::Linear);
+    x.range = Some((0.0, metrics.len() as f64));
+    x.ticks = labels.iter().enumerate().map(middle).collect();
+    let y = Axis::new(title, Scale::Linear);
+    Panel { title: String::new(), x, y, series, groups: Vec::new() }
 }
 
 fn pairs() -> Axis {
@@ -82,12 +126,35 @@ fn lines(experiment: &Experiment, rows: &[Row]) -> impl Iterator<Item = Series> 
     lines.filter(|line| !line.points.is_empty()).collect::<Vec<_>>().into_iter()
 }
 
+/// From p1 to p99, where an experiment has both, of the subjects whose lines have marks.
+fn spans(experiment: &Experiment, rows: &[Row]) -> impl Iterator<Item = Series> {
+    let has_both = experiment.metrics == &ROUND_TRIP[..];
+    let subjects = experiment.subjects.iter().filter(move |_| has_both);
+    let spans = subjects.map(move |subject| {
+        let name = subject.to_string();
+        let (colour, stroke) = look_of(&name);
+        let own = rows.iter().filter(|row| row.subject == name && stroke == Stroke::Marked);
+        let end = |row: &Row| Some((row.number(experiment.condition)?, row.median));
+        let ends = |quantile: &str| {
+            let metric = format!("round trip {quantile}");
+            let mut ends: Vec<_> =
+                own.clone().filter(|row| row.metric == metric).filter_map(end).collect();
+            ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+            ends
+        };
+        let points = ends("p1").into_iter().zip(ends("p99")).flat_map(|(low, high)| [low, high]);
+        Series { name: String::new(), colour, stroke: Stroke::Span, points: points.collect() }
+    });
+    spans.collect::<Vec<_>>().into_iter()
+}
+
 /// The colour says what carries the bytes, and the stroke how an end waits.
 fn look_of(subject: &str) -> (usize, Stroke) {
     let (family, how) = subject.split_once('/').unwrap_or((subject, ""));
     let colour = ["tcp", "ring", "unix", "", "fast"].iter().position(|known| *known == family);
     match how {
         "sockmap" => (3, Stroke::Marked),
+        "direct" => (5, Stroke::Marked),
         "spinning" => (colour.unwrap_or(5), Stroke::Dashed),
         "sleeping" => (colour.unwrap_or(5), Stroke::Dotted),
         _ => (colour.unwrap_or(5), Stroke::Marked),

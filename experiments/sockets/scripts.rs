@@ -17,7 +17,7 @@ const TCP: &str = "tcp";
 const FAST: &str = "fast";
 
 /// The phases around the forks, and the figures of each.
-const RATES: [&str; 5] = [
+pub const RATES: [&str; 5] = [
     "before",
     "the receiver has forked",
     "its child receives",
@@ -25,7 +25,7 @@ const RATES: [&str; 5] = [
     "its child sends",
 ];
 /// From each fork or change, until bytes come at half of the phase's rate.
-const PAUSES: [&str; 4] = ["pause at T0", "pause at T1", "pause at T2", "pause at T3"];
+pub const PAUSES: [&str; 4] = ["pause at T0", "pause at T1", "pause at T2", "pause at T3"];
 const IDLES: [(&str, &str); 5] = [
     ("memory of rings, after 4 exchanges", "KiB"),
     ("after 700 kB each way", "KiB"),
@@ -76,7 +76,7 @@ fn measure(
         let cases = subjects.iter().map(case).collect();
         measuring.group(Group { experiment: name, params: at, cases, monitor: None })?;
     }
-    measuring.finish().conclude(options, |_| Ok(()), |rows| table(name, rows))
+    measuring.finish().conclude(options, super::figures::draw, |rows| table(name, rows))
 }
 
 /// Runs a script, and reads the list that it prints.
