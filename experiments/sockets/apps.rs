@@ -1,5 +1,6 @@
 //! Programs as Debian installs them, with and without fast sockets at either end.
 
+mod nginx;
 mod programs;
 mod setup;
 
@@ -11,13 +12,16 @@ use levada_harness::{Case, Group, Measured, Options, Params, Row, find, params, 
 use crate::measuring::Measuring;
 use crate::table::{Table, median};
 use crate::threshold::Threshold;
+pub use nginx::CLOSING as CLOSING_LOAD;
 use programs::{Load, PROGRAMS, Program};
-use setup::Setup;
+use setup::{Setup, Start};
 
 /// The experiment's name in rows.
 pub const NAME: &str = "sockets/apps";
 const RATE: &str = "rate";
 const TIME: &str = "p50";
+/// Of the client's connections, the part that the kernel did not know.
+const SHARE: &str = "direct connections";
 
 /// Which ends have fast sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,9 +30,13 @@ enum Ends {
     Both,
     Server,
     Client,
+    /// Both, and connections are made without the kernel.
+    Direct,
 }
 
 const SUBJECTS: [Ends; 4] = [Ends::Neither, Ends::Both, Ends::Server, Ends::Client];
+/// Those of loads with short connections.
+const CLOSING: [Ends; 3] = [Ends::Neither, Ends::Both, Ends::Direct];
 
 impl fmt::Display for Ends {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -37,7 +45,26 @@ impl fmt::Display for Ends {
             Self::Both => "fast",
             Self::Server => "fast/server",
             Self::Client => "fast/client",
+            Self::Direct => "fast/direct",
         })
+    }
+}
+
+impl Ends {
+    /// Those that a load is measured with.
+    fn of(load: &Load) -> &'static [Self] {
+        if load.name == CLOSING_LOAD { &CLOSING } else { &SUBJECTS }
+    }
+
+    /// How the server, and the client, is started.
+    fn starts(self) -> [Start; 2] {
+        match self {
+            Self::Neither => [Start::Plain; 2],
+            Self::Both => [Start::Fast; 2],
+            Self::Server => [Start::Fast, Start::Plain],
+            Self::Client => [Start::Plain, Start::Fast],
+            Self::Direct => [Start::Direct; 2],
+        }
     }
 }
 
@@ -53,7 +80,6 @@ struct Report {
 pub fn run(options: &Options) -> anyhow::Result<()> {
     let groups = PROGRAMS.iter().map(|program| program.loads.len()).sum();
     let mut measuring = Measuring::new(NAME, options, groups)?;
-    let subjects: Vec<String> = SUBJECTS.iter().map(ToString::to_string).collect();
     for program in PROGRAMS {
         let missing = program.needs.iter().find(|needed| !setup::is_installed(needed));
         if let Some(missing) = missing {
@@ -67,6 +93,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         let setup = Setup::new(program)?;
         for load in program.loads.iter().filter(|load| load.is_quick || !options.quick) {
             let at = conditions(program, load);
+            let all = Ends::of(load);
+            let subjects: Vec<String> = all.iter().map(ToString::to_string).collect();
             if measuring.needs(&at, &subjects) {
                 let case = |ends: Ends| {
                     let setup = &setup;
@@ -75,7 +103,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
                         Ok(one(setup, program, load, (ends, quick))?)
                     })
                 };
-                let cases = SUBJECTS.map(case).into();
+                let cases = all.iter().copied().map(case).collect();
                 measuring.group(Group { experiment: NAME, params: at, cases, monitor: None })?;
             }
         }
@@ -94,11 +122,14 @@ fn one(
     load: &Load,
     (ends, quick): (Ends, bool),
 ) -> anyhow::Result<Vec<Measured>> {
-    let server = setup.start(program, matches!(ends, Ends::Both | Ends::Server))?;
-    let output = server.run(load, quick, matches!(ends, Ends::Both | Ends::Client))?;
+    let [of_server, of_client] = ends.starts();
+    let server = setup.start(program, of_server)?;
+    let (output, share) = server.run(load, quick, of_client)?;
     let report = (load.read)(&output).with_context(|| format!("no figures in: {output}"))?;
     let time = report.time.map(|time| Measured::new(TIME, "µs", time));
-    Ok([Measured::new(RATE, program.unit, report.rate)].into_iter().chain(time).collect())
+    let share = share.map(|share| Measured::new(SHARE, "%", 100.0 * share));
+    let rate = Measured::new(RATE, program.unit, report.rate);
+    Ok([rate].into_iter().chain(time).chain(share).collect())
 }
 
 /// Rates and times, and what fast sockets change.
@@ -109,6 +140,9 @@ pub fn table(rows: &[Row]) -> Table {
         "`fast/client` ÷ `tcp`",
         "p50, µs: `tcp`, `fast`",
         "`tcp` ÷ `fast`",
+        "`fast/direct`",
+        "`fast/direct` ÷ `tcp`",
+        "direct connections, %",
     ];
     let mut table = Table::new("Programs", head.into_iter().chain(more));
     for program in PROGRAMS {
@@ -129,6 +163,9 @@ pub fn table(rows: &[Row]) -> Table {
             line.extend(against.map(|ends| ratio(row(ends, RATE), Some(plain))));
             line.push(if plain_time.is_some() { times } else { String::new() });
             line.push(ratio(plain_time, fast_time));
+            let direct = row(Ends::Direct, RATE);
+            line.extend([value(direct), ratio(direct, Some(plain))]);
+            line.push(value(row(Ends::Direct, SHARE)));
             table.lines.push(line);
         }
     }

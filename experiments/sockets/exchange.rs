@@ -45,7 +45,7 @@ pub fn round_trips(
     cores: [usize; 2],
     quick: bool,
 ) -> anyhow::Result<Vec<Measured>> {
-    let [mut near, mut far] = subject.connect()?;
+    let [near, mut far] = subject.connect()?;
     let echo = thread::spawn(move || {
         pin(cores[1])?;
         let mut message = vec![0; length];
@@ -55,6 +55,13 @@ pub fn round_trips(
         anyhow::Ok(())
     });
     pin(cores[0])?;
+    let measured = trips(near, length, quick)?;
+    echo.join().ok().context("the other end panicked")??;
+    Ok(measured)
+}
+
+/// The round trips of messages that the other end sends back.
+pub fn trips(mut near: Box<dyn End>, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
     let mut message = vec![7; length];
     let mut times = Histogram::<u64>::new(3)?;
     let start = Instant::now();
@@ -71,7 +78,6 @@ pub fn round_trips(
         sent = now;
     }
     near.finish()?;
-    echo.join().ok().context("the other end panicked")??;
     let micro = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
     Ok(named(&ROUND_TRIP, [0.5, 0.01, 0.99].map(micro)))
 }
@@ -79,9 +85,30 @@ pub fn round_trips(
 /// Messages of `length` bytes in one direction, each sent by one call. The receiver's buffer has
 /// 256 KiB, and at least a message.
 pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+    one_way(subject, length, [0, 1], quick, |_| ())
+}
+
+/// The same; the receiver reads each byte of what it has received.
+pub fn read(subject: Subject, length: usize, quick: bool) -> anyhow::Result<Vec<Measured>> {
+    one_way(subject, length, [0, 1], quick, |bytes| {
+        let add = |sum: u64, word: &[u8; 8]| sum.wrapping_add(u64::from_ne_bytes(*word));
+        let (words, rest) = bytes.as_chunks();
+        let sum = words.iter().fold(0, add);
+        std::hint::black_box(rest.iter().fold(sum, |sum, byte| sum.wrapping_add(u64::from(*byte))));
+    })
+}
+
+/// The same, with receiver and sender on these cores; `use_bytes` has what was received.
+pub fn one_way(
+    subject: Subject,
+    length: usize,
+    cores: [usize; 2],
+    quick: bool,
+    use_bytes: impl Fn(&[u8]),
+) -> anyhow::Result<Vec<Measured>> {
     let [mut near, mut far] = subject.connect()?;
     let sender = thread::spawn(move || {
-        pin(1)?;
+        pin(cores[1])?;
         let message = vec![7; length];
         let end = Instant::now() + window(quick) * 12 / 10;
         // A look at the clock takes longer than the shortest messages do.
@@ -93,7 +120,7 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
         }
         far.finish()
     });
-    pin(0)?;
+    pin(cores[0])?;
     let mut buffer = vec![0; length.max(256 << 10)];
     let start = Instant::now();
     let warm = window(quick) / 10;
@@ -106,6 +133,7 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
         if received == 0 {
             break;
         }
+        use_bytes(&buffer[..received]);
         let now = start.elapsed();
         if now >= warm && now < end {
             // The bytes that end the warm-up were sent in it.
@@ -125,7 +153,7 @@ pub fn throughput(subject: Subject, length: usize, quick: bool) -> anyhow::Resul
 }
 
 /// `false` if the connection has ended before the first byte.
-fn receive_exactly(end: &mut dyn End, buffer: &mut [u8]) -> anyhow::Result<bool> {
+pub fn receive_exactly(end: &mut dyn End, buffer: &mut [u8]) -> anyhow::Result<bool> {
     let mut done = 0;
     while done < buffer.len() {
         let received = end.receive(&mut buffer[done..])?;

@@ -1,10 +1,13 @@
 //! Experiments with one condition, a number, on each subject.
 
-use anyhow::ensure;
+use std::num::NonZero;
+use std::thread;
+
+use anyhow::Context;
 use levada_harness::{Case, Group, Measured, Options, Params, params};
 
-use super::exchange::{ONE_WAY, ROUND_TRIP, latency, named, throughput};
-use super::subject::{SUBJECTS, Subject};
+use super::exchange::{ONE_WAY, ROUND_TRIP, latency, read, throughput};
+use super::subject::Subject;
 use super::{apart, breakdown, connections, fast, one_sided, several};
 use crate::measuring::{Measuring, Outcome};
 
@@ -51,7 +54,17 @@ pub const LATENCY: Experiment = Experiment {
     condition: "bytes",
     values: &LENGTHS,
     few: &FEW_LENGTHS,
-    subjects: &SUBJECTS,
+    subjects: &[
+        Subject::Tcp,
+        Subject::TcpSpinning,
+        Subject::TcpSockmap,
+        Subject::Unix,
+        Subject::Fast,
+        Subject::FastSleeping,
+        Subject::FastSpinning,
+        Subject::RingSpinning,
+        Subject::RingSleeping,
+    ],
     run: latency,
     metrics: &ROUND_TRIP,
     through_rings: |_| 0.95,
@@ -83,19 +96,57 @@ pub const CONNECTIONS: Experiment = Experiment {
     name: "sockets/connections",
     condition: "exchanges",
     values: &[1, 2, 3, 5, 10, 20, 50, 100],
-    few: &[1, 3, 10, 100],
-    subjects: &[Subject::Tcp, Subject::Unix, Subject::Fast, Subject::FastSleeping],
+    few: &[1, 5, 20],
+    subjects: &[
+        Subject::Tcp,
+        Subject::Unix,
+        Subject::Fast,
+        Subject::FastSleeping,
+        Subject::FastDirect,
+    ],
     run: connections::measure,
     metrics: &connections::METRICS,
     // The upgrade itself takes some of the exchanges.
     through_rings: |exchanges| if exchanges >= 100 { 0.5 } else { 0.0 },
     title: "Connections per second",
-    ratios: &[("fast", "tcp"), ("fast/sleeping", "tcp"), ("unix", "tcp")],
+    ratios: &[("fast", "tcp"), ("fast/sleeping", "tcp"), ("unix", "tcp"), ("fast/direct", "tcp")],
+};
+pub const MANY: Experiment = Experiment {
+    name: "sockets/many",
+    condition: "at a time",
+    values: &[64],
+    few: &[64],
+    subjects: &[Subject::Tcp, Subject::Fast, Subject::FastDirect],
+    run: connections::many,
+    metrics: &connections::MANY,
+    through_rings: |_| 0.0,
+    title: "Connections per second, many at a time",
+    ratios: &[("fast", "tcp"), ("fast/direct", "tcp")],
+};
+/// As `throughput`, with a receiver that reads what it has received.
+pub const READ: Experiment = Experiment {
+    name: "sockets/read",
+    values: &[1 << 20],
+    few: &[1 << 20],
+    subjects: &[Subject::Tcp, Subject::TcpSpinning, Subject::TcpSockmap, Subject::Fast],
+    run: read,
+    title: "One direction, each byte read, MB/s",
+    ratios: &[("fast", "tcp"), ("tcp/spinning", "tcp"), ("tcp/sockmap", "tcp")],
+    ..THROUGHPUT
+};
+pub const NAGLE: Experiment = Experiment {
+    name: "sockets/nagle",
+    values: &[8],
+    few: &[8],
+    subjects: &[Subject::Tcp, Subject::TcpNagle, Subject::Fast],
+    title: "One direction, with and without Nagle's algorithm",
+    ratios: &[("fast", "tcp"), ("fast", "tcp/nagle")],
+    ..THROUGHPUT
 };
 pub const CORES: Experiment = Experiment {
     name: "sockets/cores",
     condition: "pairs",
-    values: &[1, 2, 4],
+    values: &[1, 2, 4, 8, 16],
     few: &[1, 2],
     subjects: &[
         Subject::Tcp,
@@ -113,7 +164,7 @@ pub const CORES: Experiment = Experiment {
 pub const SHARING: Experiment = Experiment {
     name: "sockets/sharing",
     values: &[1, 2, 4, 8],
-    few: &[1, 4],
+    few: &[1, 8],
     // An end that spins would wait for the turn of its peer.
     subjects: &[
         Subject::Tcp,
@@ -128,6 +179,18 @@ pub const SHARING: Experiment = Experiment {
     ratios: &[("tcp", "fast"), ("tcp", "fast/sleeping"), ("tcp", "ring/sleeping")],
     ..CORES
 };
+/// As `sharing`, with another program on that core that never sleeps.
+pub const CONTENDED: Experiment = Experiment {
+    name: "sockets/contended",
+    values: &[1],
+    few: &[1],
+    subjects: &[Subject::Tcp, Subject::Fast, Subject::FastSleeping],
+    run: several::contended,
+    metrics: &several::CONTENDED,
+    title: "A pair of threads and a busy program on one core",
+    ratios: &[("tcp", "fast"), ("fast", "fast/sleeping")],
+    ..CORES
+};
 pub const BREAKDOWN: Experiment = Experiment {
     name: "sockets/breakdown",
     condition: "pairs",
@@ -139,6 +202,7 @@ pub const BREAKDOWN: Experiment = Experiment {
         Subject::Fast,
         Subject::FastSleeping,
         Subject::FastSpinning,
+        Subject::FastDirect,
     ],
     run: breakdown::measure,
     metrics: &breakdown::METRICS,
@@ -160,13 +224,33 @@ pub const ONE_SIDED: Experiment = Experiment {
     title: "The rate of calls of libc ÷ that of calls by number, without and with fast sockets at one end",
     ratios: &[("fast", "tcp")],
 };
-pub const ALL: [&Experiment; 7] =
-    [&LATENCY, &THROUGHPUT, &CONNECTIONS, &CORES, &SHARING, &BREAKDOWN, &ONE_SIDED];
+pub const ALL: [&Experiment; 11] = [
+    &LATENCY,
+    &THROUGHPUT,
+    &READ,
+    &NAGLE,
+    &CONNECTIONS,
+    &MANY,
+    &CORES,
+    &SHARING,
+    &CONTENDED,
+    &BREAKDOWN,
+    &ONE_SIDED,
+];
+
+/// The number of pairs of threads from which on `cores` needs a core for each thread.
+const CROWDED: usize = 4;
 
 impl Experiment {
     /// The conditions of a group.
     pub fn at(&self, value: usize) -> Params {
         params([(self.condition, value.into())])
+    }
+
+    /// Returns true if this machine has the cores for a value.
+    fn is_possible(&self, value: usize) -> bool {
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        self.name != CORES.name || value <= CROWDED || 2 * value <= cores
     }
 
     /// Measures what has no rows yet.
@@ -183,6 +267,10 @@ impl Experiment {
         let names: Vec<String> = subjects.iter().map(ToString::to_string).collect();
         let mut measuring = Measuring::new(self.name, options, values.len())?;
         for value in values.iter().copied() {
+            if !self.is_possible(value) {
+                eprintln!("{value} pairs are left out: they need {} cores", 2 * value);
+                continue;
+            }
             let at = self.at(value);
             if measuring.needs(&at, &names) {
                 let case = |subject: &Subject| {
@@ -207,7 +295,11 @@ impl Experiment {
             return apart(move || run(subject, value, quick));
         }
         let values = fast::measure(self, subject, value, quick)?;
-        ensure!(values.len() == self.metrics.len(), "the process printed other figures");
-        Ok(named(self.metrics, values))
+        let measured = values.into_iter().map(|(name, value)| {
+            let found = self.metrics.iter().find(|(metric, _)| *metric == name);
+            let &(metric, unit) = found.context("the process printed other figures")?;
+            anyhow::Ok(Measured::new(metric, unit, value))
+        });
+        measured.collect()
     }
 }

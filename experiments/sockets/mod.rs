@@ -2,12 +2,16 @@
 
 mod apps;
 mod breakdown;
+mod calls;
 mod connections;
 mod exchange;
 mod experiment;
 mod fast;
 mod figures;
+mod lines;
 mod one_sided;
+mod peer;
+mod profile;
 mod remap;
 mod report;
 mod scripts;
@@ -37,12 +41,21 @@ enum Selected {
     Latency(Options),
     /// Messages in one direction, over their length
     Throughput(Options),
+    /// The same at 1 MiB, with a receiver that reads each byte
+    Read(Options),
+    /// Messages of 8 B in one direction, with and without Nagle's algorithm
+    Nagle(Options),
     /// Connections per second, over the exchanges of each
     Connections(Options),
-    /// The rate of the shortest messages, over the number of pairs of threads on two cores
+    /// Connections per second, 64 at a time
+    Many(Options),
+    /// The rate of the shortest messages, over the number of pairs of threads; each thread has a
+    /// core while there are enough
     Cores(Options),
     /// The round trip, over the number of pairs of threads on one core
     Sharing(Options),
+    /// A pair of threads and a busy program on one core
+    Contended(Options),
     /// What an operation, a message, a kilobyte and a connection cost
     Breakdown(Options),
     /// What fast sockets cost a connection whose peer has none
@@ -60,6 +73,21 @@ enum Selected {
     /// Measure one subject once, in this process
     #[command(hide = true)]
     Part(fast::Part),
+    /// Send messages back
+    #[command(hide = true)]
+    Serve(peer::Serve),
+    /// Measure calls on a socket
+    #[command(hide = true)]
+    Calls(calls::Calls),
+    /// Exchange messages over TCP
+    #[command(hide = true)]
+    Exchange {
+        /// Round trips
+        trips: u32,
+    },
+    /// Use a core
+    #[command(hide = true)]
+    Busy,
     /// Draw the figures of the rows in a folder again
     Figures {
         /// The folder of the rows
@@ -82,6 +110,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (options, experiments): (_, &[&Experiment]) = match &arguments.experiment {
         Selected::Latency(options) => (options, &[&experiment::LATENCY]),
         Selected::Throughput(options) => (options, &[&experiment::THROUGHPUT]),
+        Selected::Read(options) => (options, &[&experiment::READ]),
+        Selected::Nagle(options) => (options, &[&experiment::NAGLE]),
+        Selected::Many(options) => (options, &[&experiment::MANY]),
+        Selected::Contended(options) => (options, &[&experiment::CONTENDED]),
         Selected::Connections(options) => (options, &[&experiment::CONNECTIONS]),
         Selected::Cores(options) => (options, &[&experiment::CORES]),
         Selected::Sharing(options) => (options, &[&experiment::SHARING]),
@@ -93,6 +125,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<()> {
         Selected::Apps(options) => return apps::run(options),
         Selected::All(options) => (options, &experiment::ALL),
         Selected::Part(part) => return part.run(),
+        Selected::Serve(serve) => return serve.run(),
+        Selected::Calls(calls) => return calls.run(),
+        Selected::Exchange { trips } => return profile::exchange(*trips),
+        Selected::Busy => return several::use_core(),
         Selected::Figures { dir } => return figures::draw(dir),
         Selected::Report { dir } => return crate::table::print(&tables(dir)?),
     };

@@ -20,6 +20,7 @@ const LENGTHS: [usize; 6] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 
 
 /// Measures all lengths.
 pub fn run(options: &Options) -> anyhow::Result<()> {
+    build(&["--package", "levada-ring", "--example", "remapping"])?;
     let mut measuring = Measuring::new(NAME, options, LENGTHS.len())?;
     let names = SUBJECTS.map(str::to_owned);
     for bytes in LENGTHS {
@@ -39,7 +40,6 @@ fn conditions(bytes: usize) -> Params {
 /// The program is an example of the crate `ring`, where mappings may be made.
 fn one(how: &str, bytes: usize) -> anyhow::Result<Vec<Measured>> {
     let program = env::current_exe()?.with_file_name("examples").join("remapping");
-    build(&["--package", "levada-ring", "--example", "remapping"])?;
     let output = Command::new(&program).args([how, &bytes.to_string()]).output();
     let output = output.with_context(|| format!("run {}", program.display()))?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -17,6 +17,8 @@ use levada_ring::{Consumer, OwnedHalf, Producer, Segment, Side, Waiter};
 pub enum Subject {
     /// TCP over loopback, with calls that block.
     Tcp,
+    /// The same without TCP_NODELAY: with Nagle's algorithm.
+    TcpNagle,
     /// TCP over loopback; an end that waits calls again and again.
     TcpSpinning,
     /// TCP as `Tcp`; the kernel passes what is sent straight to the other socket (eBPF sockmap).
@@ -29,6 +31,8 @@ pub enum Subject {
     FastSleeping,
     /// TCP as `TcpSpinning`, in a process with fast sockets.
     FastSpinning,
+    /// TCP as `Tcp`, between processes that `levada fast --direct` starts.
+    FastDirect,
     /// A ring of shared memory alone; an end that waits looks again and again.
     RingSpinning,
     /// The same; an end that waits sleeps.
@@ -36,14 +40,16 @@ pub enum Subject {
 }
 
 /// All of them.
-pub const SUBJECTS: [Subject; 9] = [
+pub const SUBJECTS: [Subject; 11] = [
     Subject::Tcp,
+    Subject::TcpNagle,
     Subject::TcpSpinning,
     Subject::TcpSockmap,
     Subject::Unix,
     Subject::Fast,
     Subject::FastSleeping,
     Subject::FastSpinning,
+    Subject::FastDirect,
     Subject::RingSpinning,
     Subject::RingSleeping,
 ];
@@ -52,12 +58,14 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tcp => "tcp",
+            Self::TcpNagle => "tcp/nagle",
             Self::TcpSpinning => "tcp/spinning",
             Self::TcpSockmap => "tcp/sockmap",
             Self::Unix => "unix",
             Self::Fast => "fast",
             Self::FastSleeping => "fast/sleeping",
             Self::FastSpinning => "fast/spinning",
+            Self::FastDirect => "fast/direct",
             Self::RingSpinning => "ring/spinning",
             Self::RingSleeping => "ring/sleeping",
         })
@@ -82,17 +90,25 @@ impl Subject {
         self != Self::TcpSockmap || Sockmap::is_possible()
     }
 
+    /// Returns true if calls do not block, and are made again and again.
+    pub fn spins(self) -> bool {
+        matches!(self, Self::TcpSpinning | Self::FastSpinning)
+    }
+
     /// Both ends of a new connection.
     pub fn connect(self) -> anyhow::Result<[Box<dyn End>; 2]> {
         Ok(match self {
             Self::Tcp
+            | Self::TcpNagle
             | Self::TcpSpinning
             | Self::Fast
             | Self::FastSleeping
-            | Self::FastSpinning => {
+            | Self::FastSpinning
+            | Self::FastDirect => {
                 let ends = tcp()?;
                 for end in &ends {
-                    end.set_nonblocking(matches!(self, Self::TcpSpinning | Self::FastSpinning))?;
+                    end.set_nonblocking(self.spins())?;
+                    end.set_nodelay(self != Self::TcpNagle)?;
                 }
                 ends.map(|end| Box::new(end) as Box<dyn End>)
             }

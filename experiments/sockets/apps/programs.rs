@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 
 use super::Report;
+use super::nginx::{NGINX, NGINX_ALONE};
 use super::setup::{Setup, Words};
 
 /// A server, and the loads that clients put on it.
@@ -45,7 +46,7 @@ pub struct Load {
 }
 
 /// All of them.
-pub const PROGRAMS: &[Program] = &[NGINX, REDIS, MEMCACHED, IPERF3, POSTGRES];
+pub const PROGRAMS: &[Program] = &[NGINX, NGINX_ALONE, REDIS, MEMCACHED, IPERF3, POSTGRES];
 
 /// The newest PostgreSQL of Debian is not in the path.
 pub fn path_of(program: &str) -> String {
@@ -59,90 +60,15 @@ pub fn path_of(program: &str) -> String {
 }
 
 /// The number behind a text.
-fn number(text: &str, before: &str) -> Option<f64> {
+pub fn number(text: &str, before: &str) -> Option<f64> {
     let rest = text.split_once(before)?.1.trim_start();
     let end = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.');
     rest[..end.unwrap_or(rest.len())].parse().ok()
 }
 
-const LARGE: usize = 1_000_000;
-
-/// One worker: its client has the other core.
-const NGINX: Program = Program {
-    name: "nginx, wrk",
-    package: "nginx-light wrk",
-    needs: &["nginx", "wrk"],
-    refuses_root: false,
-    unit: "1/s",
-    prepare: |setup| {
-        fs::create_dir(setup.path().join("www"))?;
-        fs::write(setup.path().join("www/small"), "fresh water\n")?;
-        Ok(fs::write(setup.path().join("www/large"), vec![b'w'; LARGE])?)
-    },
-    server: |setup| {
-        let folder = setup.path().display();
-        let port = setup.port();
-        let configuration = format!(
-            "worker_processes 1;\ndaemon off;\npid {folder}/pid;\nerror_log stderr;\n\
-             events {{ worker_connections 200; }}\n\
-             http {{\n  access_log off;\n  sendfile on;\n  open_file_cache max=100;\n  keepalive_requests 10000000;\n  \
-             client_body_temp_path {folder}/body;\n  proxy_temp_path {folder}/proxy;\n  \
-             fastcgi_temp_path {folder}/fastcgi;\n  uwsgi_temp_path {folder}/uwsgi;\n  \
-             scgi_temp_path {folder}/scgi;\n  \
-             server {{ listen 127.0.0.1:{port}; root {folder}/www; }}\n}}\n"
-        );
-        let path = setup.path().join("nginx.conf");
-        fs::write(&path, configuration)?;
-        Ok(Words::new(["nginx", "-e", "stderr", "-p"])
-            .and(&format!("{folder} -c {}", path.display())))
-    },
-    is_ready: Setup::accepts,
-    stop: Signal::TERM,
-    loads: &[
-        Load {
-            name: "12 B, 1 connection",
-            is_quick: true,
-            client: |setup, quick| wrk(setup, quick, 1, "small"),
-            read: read_wrk,
-        },
-        Load {
-            name: "12 B, 20 connections",
-            is_quick: true,
-            client: |setup, quick| wrk(setup, quick, 20, "small"),
-            read: read_wrk,
-        },
-        Load {
-            name: "1 MB, 20 connections",
-            is_quick: false,
-            client: |setup, quick| wrk(setup, quick, 20, "large"),
-            read: read_wrk,
-        },
-    ],
-};
-
-fn seconds(quick: bool) -> u32 {
+/// The seconds of a load.
+pub fn seconds(quick: bool) -> u32 {
     if quick { 1 } else { 2 }
-}
-
-fn wrk(setup: &Setup, quick: bool, connections: u32, file: &str) -> Words {
-    let seconds = seconds(quick);
-    let port = setup.port();
-    let words =
-        format!("-t1 -c{connections} -d{seconds}s --latency http://127.0.0.1:{port}/{file}");
-    Words::new(["wrk"]).and(&words)
-}
-
-/// None if answers were errors.
-fn read_wrk(text: &str) -> Option<Report> {
-    if text.contains("Non-2xx") || text.contains("Socket errors") {
-        return None;
-    }
-    let line = text.lines().find_map(|line| line.trim().strip_prefix("50%"))?.trim();
-    let units = [("us", 1.0), ("ms", 1e3), ("s", 1e6)];
-    let (time, unit) =
-        units.iter().find_map(|(unit, size)| Some((line.strip_suffix(unit)?, size)))?;
-    let time = time.parse::<f64>().ok()? * unit;
-    Some(Report { rate: number(text, "Requests/sec:")?, time: Some(time) })
 }
 
 const REDIS: Program = Program {
@@ -155,7 +81,7 @@ const REDIS: Program = Program {
     server: |setup| {
         let words = format!("--bind 127.0.0.1 --port {} --appendonly no", setup.port());
         let words = Words::new(["redis-server"]).and(&words);
-        Ok(words.and(&format!("--dir {} --save", setup.path().display())).and_empty())
+        Ok(words.and(&format!("--dir {} --save", setup.path().display())).and_one(""))
     },
     is_ready: Setup::accepts,
     stop: Signal::TERM,
@@ -345,17 +271,6 @@ fn read_pgbench(text: &str) -> Option<Report> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn finds_the_figures_of_wrk() {
-        let text = "  Latency Distribution\n     50%   85.00us\n     75%    1.20ms\n\
-                    Requests/sec:  11234.50\nTransfer/sec:      2.9MB";
-        let report = read_wrk(text).unwrap();
-        assert_eq!((report.rate, report.time), (11234.5, Some(85.0)));
-        let slow = read_wrk(&text.replace("85.00us", "1.50ms")).unwrap();
-        assert_eq!(slow.time, Some(1500.0));
-        assert!(read_wrk(&format!("{text}\n  Non-2xx or 3xx responses: 3")).is_none());
-    }
 
     #[test]
     fn finds_the_figures_of_redis_benchmark() {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::programs::{Load, Program};
@@ -46,11 +47,22 @@ impl Words {
         self
     }
 
-    /// An argument without a letter.
-    pub fn and_empty(mut self) -> Self {
-        self.0.push(String::new());
+    /// One more argument, with its spaces.
+    pub fn and_one(mut self, argument: &str) -> Self {
+        self.0.push(argument.to_owned());
         self
     }
+}
+
+/// The way in which a program is started.
+#[derive(Clone, Copy)]
+pub enum Start {
+    /// Without fast sockets.
+    Plain,
+    /// By `levada fast`.
+    Fast,
+    /// By `levada fast --direct`.
+    Direct,
 }
 
 /// A running server.
@@ -108,7 +120,7 @@ impl Setup {
 
     /// Runs a program of the server's to its end.
     pub fn make(&self, words: &Words) -> anyhow::Result<String> {
-        let output = self.command(words, false)?.output()?;
+        let output = self.command(words, Start::Plain, None)?.output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "{} failed: {text}{errors}", words.0.join(" "));
@@ -116,11 +128,11 @@ impl Setup {
     }
 
     /// Starts the server, and waits until it accepts.
-    pub fn start(&self, program: &Program, is_fast: bool) -> anyhow::Result<Server<'_>> {
+    pub fn start(&self, program: &Program, start: Start) -> anyhow::Result<Server<'_>> {
         self.port.set(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port());
         let words = (program.server)(self)?;
         let log = File::create(self.path().join("log"))?;
-        let mut command = self.command(&words, is_fast)?;
+        let mut command = self.command(&words, start, None)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().with_context(|| format!("start {}", program.name))?;
         let mut server = Server { setup: self, child, stop: program.stop };
@@ -143,7 +155,12 @@ impl Setup {
 
     /// A program, unprivileged where its server has to be, because both ends of a fast connection
     /// have the same user.
-    fn command(&self, words: &Words, is_fast: bool) -> anyhow::Result<Command> {
+    fn command(
+        &self,
+        words: &Words,
+        start: Start,
+        stats: Option<&Path>,
+    ) -> anyhow::Result<Command> {
         let [program, arguments @ ..] = words.0.as_slice() else { bail!("there is no program") };
         let path = find(program).with_context(|| format!("{program} is not installed"))?;
         let mut all: Vec<String> = Vec::new();
@@ -152,10 +169,13 @@ impl Setup {
             let words = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", "--"];
             all.extend(words.map(str::to_owned));
         }
-        if is_fast {
+        if !matches!(start, Start::Plain) {
             let own = self.path().join("levada");
             let binary = if self.as_user { &own } else { fast::binary()? };
-            all.extend([binary.display().to_string(), "fast".into(), "--".into()]);
+            all.extend([binary.display().to_string(), "fast".into()]);
+            all.extend(matches!(start, Start::Direct).then(|| "--direct".into()));
+            all.extend(stats.map(|path| format!("--stats={}", path.display())));
+            all.push("--".into());
         }
         all.push(path.display().to_string());
         all.extend(arguments.iter().cloned());
@@ -170,10 +190,17 @@ impl Setup {
 }
 
 impl Server<'_> {
-    /// Runs a client to its end; what it has printed.
-    pub fn run(&self, load: &Load, quick: bool, is_fast: bool) -> anyhow::Result<String> {
+    /// Runs a client to its end: what it has printed, and the part of direct connections if it may
+    /// have some.
+    pub fn run(
+        &self,
+        load: &Load,
+        quick: bool,
+        start: Start,
+    ) -> anyhow::Result<(String, Option<f64>)> {
         let words = (load.client)(self.setup, quick);
-        let mut command = self.setup.command(&words, is_fast)?;
+        let stats = matches!(start, Start::Direct).then(|| self.setup.path().join("stats"));
+        let mut command = self.setup.command(&words, start, stats.as_deref())?;
         let log = self.setup.path().join("client");
         let output = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
@@ -192,7 +219,11 @@ impl Server<'_> {
         };
         let text = fs::read_to_string(&log)?;
         ensure!(status.success(), "{} ended with {status}: {text}", words.0.join(" "));
-        Ok(text)
+        let share = stats.map(|path| {
+            let stats: Value = serde_json::from_str(&fs::read_to_string(path)?)?;
+            anyhow::Ok(fast::direct_share(&stats))
+        });
+        Ok((text, share.transpose()?))
     }
 }
 
