@@ -71,7 +71,7 @@ pub fn sweep() {
     }
     // Clients that have come.
     monitor::collect();
-    if pairs::is_any_down() {
+    if pairs::may_have_ended() {
         for entry in table::entries().filter(|entry| is_direct(*entry)) {
             if ends::bury_if_dead(entry) {
                 epoll::look_again(entry.number);
@@ -79,6 +79,11 @@ pub fn sweep() {
         }
         pairs::retire();
     }
+}
+
+/// In the parent of a fork.
+pub fn in_parent() {
+    pairs::in_parent();
 }
 
 /// In the child of a fork: the listeners are its parent's.

@@ -20,7 +20,7 @@ extern "C" fn start() {
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
 }
 
 #[used]
@@ -62,7 +62,12 @@ unsafe extern "C" fn before_fork() {
     arena::before_fork();
 }
 
-unsafe extern "C" fn after_fork() {
+unsafe extern "C" fn in_parent() {
+    after_fork();
+    direct::in_parent();
+}
+
+fn after_fork() {
     arena::after_fork();
     epoll::after_fork();
     direct::after_fork();
@@ -71,8 +76,7 @@ unsafe extern "C" fn after_fork() {
 }
 
 unsafe extern "C" fn in_child() {
-    // SAFETY: a function of this library, without conditions.
-    unsafe { after_fork() };
+    after_fork();
     if seccomp::is_sealed() {
         return;
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::library::{compiled, with_library};
 
 /// The sockets of a program.
@@ -233,6 +235,13 @@ fn a_child_goes_on_with_a_connection_of_its_parent() {
     assert_eq!(edges(&port, &["children"]).line(), "done");
 }
 
+/// What a killed child had is free again while its parent lives.
+#[test]
+fn the_segments_of_killed_children_are_used_again() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    assert_eq!(edges(&port, &["orphans"]).line(), "done");
+}
+
 /// A client that writes anything into its pool neither ends the server nor keeps another client
 /// from it.
 #[test]
@@ -277,6 +286,20 @@ fn a_killed_server_resets_what_it_has_not_read() {
         let mut client = edges(&port, &[of_client]);
         assert_eq!(client.line(), "ready");
         server.kill();
+        assert_eq!(client.line(), found, "{of_server}");
+    }
+}
+
+/// The parent of a killed child, which had the connection too, lives.
+#[test]
+fn a_killed_child_resets_what_it_has_not_read() {
+    let ways = [("silent-workers", "unread", "reset"), ("workers", "read", "end")];
+    for (of_server, of_client, found) in ways {
+        let (mut server, port) = server("0", of_server, Sockets::Direct);
+        let mut client = edges(&port, &[of_client]);
+        let child = Pid::from_raw(server.line().parse().unwrap()).unwrap();
+        assert_eq!(client.line(), "ready");
+        kill_process(child, Signal::KILL).unwrap();
         assert_eq!(client.line(), found, "{of_server}");
     }
 }

@@ -35,6 +35,8 @@ struct Words {
     done: AtomicU64,
     /// An [`End`].
     end: AtomicU32,
+    /// 1 once a fork has given the connection to several processes.
+    is_shared: AtomicU32,
 }
 
 /// The shared words of both sides.
@@ -79,6 +81,7 @@ impl Ends {
     pub(crate) fn begin(&self, generation: u64) {
         for side in &self.sides {
             side.end.store(0, Ordering::Relaxed);
+            side.is_shared.store(0, Ordering::Relaxed);
         }
         // The process that sees the number sees the rings as they were reset.
         self.generation.store(generation, Ordering::Release);
@@ -103,8 +106,23 @@ impl Ends {
 
     /// Returns true if both sides have acknowledged the end of a generation.
     pub fn is_free(&self, generation: u64) -> bool {
-        // The caller sees what both sides did last, and may overwrite it.
-        self.sides.iter().all(|side| side.done.load(Ordering::Acquire) == generation)
+        Side::BOTH.into_iter().all(|side| self.has_acknowledged(side, generation))
+    }
+
+    /// Returns true if a side has acknowledged the end of a generation.
+    pub fn has_acknowledged(&self, side: Side, generation: u64) -> bool {
+        // The caller sees what the side did last, and may overwrite it.
+        self.of(side).done.load(Ordering::Acquire) == generation
+    }
+
+    /// Notes whether each process of a side that has the connection shows that it lives.
+    pub fn set_shared(&self, side: Side, is_shared: bool) {
+        self.of(side).is_shared.store(is_shared.into(), Ordering::SeqCst);
+    }
+
+    /// Returns true if each process of a side that has the connection shows that it lives.
+    pub fn is_shared(&self, side: Side) -> bool {
+        self.of(side).is_shared.load(Ordering::SeqCst) != 0
     }
 
     /// Acknowledges the end of a generation for a side. No thread of it uses the rings any more.

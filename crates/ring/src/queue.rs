@@ -6,6 +6,7 @@
 //! killed leaves nothing half done, and holds no lock. No other process has the page, so that a
 //! hostile one harms its own connections only.
 
+use crate::Side;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::death;
 
@@ -74,6 +75,8 @@ pub struct Queue {
     orders: [AtomicU32; SEGMENTS],
     /// The word of each segment.
     words: [AtomicU64; SEGMENTS],
+    /// By each side: 1 once a fork has shared connections of it.
+    has_forked: [AtomicU32; 2],
 }
 
 impl Default for Queue {
@@ -83,6 +86,7 @@ impl Default for Queue {
             made: AtomicU64::new(0),
             orders: std::array::from_fn(|_| AtomicU32::new(0)),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
+            has_forked: std::array::from_fn(|_| AtomicU32::new(0)),
         }
     }
 }
@@ -169,6 +173,16 @@ impl Queue {
         let settled = waiting.word & !KIND | kind;
         death::point();
         word.compare_exchange(waiting.word, settled, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Notes that a fork has given connections of a side to several processes.
+    pub fn note_fork(&self, side: Side) {
+        self.has_forked[side.outbound()].store(1, Ordering::SeqCst);
+    }
+
+    /// Returns true if a fork has given connections of a side to several processes.
+    pub fn has_forked(&self, side: Side) -> bool {
+        self.has_forked[side.outbound()].load(Ordering::SeqCst) != 0
     }
 
     /// The connections that were ever made.

@@ -10,6 +10,9 @@ pub enum Side {
 }
 
 impl Side {
+    /// Both sides.
+    pub const BOTH: [Self; 2] = [Self::Connector, Self::Acceptor];
+
     /// The number of the direction that it writes; the other one is 1 less this.
     #[inline]
     pub(crate) fn outbound(self) -> usize {

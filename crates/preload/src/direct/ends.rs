@@ -21,6 +21,7 @@ struct Used {
     segment: Leaked,
     side: Side,
     pair: &'static Pair,
+    place: u8,
     _user: User,
 }
 
@@ -28,7 +29,8 @@ fn place(number: u32) -> Option<Used> {
     let own = segments::own(number);
     let user = User::asleep(number);
     let (segment, side) = own.segment()?;
-    Some(Used { segment, side, pair: own.pair()?.0, _user: user })
+    let (pair, place, _) = own.pair()?;
+    Some(Used { segment, side, pair, place, _user: user })
 }
 
 /// The other side.
@@ -76,8 +78,9 @@ pub fn leave_for_good(entry: Entry) {
 
 /// If no process has the other side, shows its end. Returns true if so.
 pub fn bury_if_dead(entry: Entry) -> bool {
-    let Some(Used { segment, side, pair, _user }) = place(entry.number) else { return false };
-    let is_dead = pair.is_down();
+    let Some(used) = place(entry.number) else { return false };
+    let Used { segment, side, pair, .. } = used;
+    let is_dead = pair.is_down() || pair.is_left(peer_of(side), used.place);
     if is_dead {
         // It may have been killed at any step of its own end. TCP resets a connection whose process
         // has ended with bytes that it has not read.

@@ -1,6 +1,6 @@
 //! The processes that this one has a pool with, and the listeners that it takes connections for.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use levada_ring::Side;
@@ -100,7 +100,7 @@ pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
         ALL.with(|all| all.free.extend(free));
         return;
     };
-    let is_kept = pair.keep(line);
+    let is_kept = pair.keep(pool.as_fd(), line);
     let add = |all: &mut All| {
         all.retire();
         if !is_kept || all.pairs.len() >= MAX {
@@ -134,9 +134,11 @@ pub fn retire() {
     ALL.with(All::retire);
 }
 
-/// Returns true if a process that this one has a pool with has ended.
-pub fn is_any_down() -> bool {
-    ALL.with(|all| all.pairs.iter().filter(|pair| pair.is_down()).count() > 0) == Some(true)
+/// Returns true if a process that this one has a pool with has ended, or one of its processes may
+/// have that share connections.
+pub fn may_have_ended() -> bool {
+    let is_it = |pair: &&&'static Pair| pair.is_down() || pair.has_forked_peer();
+    ALL.with(|all| all.pairs.iter().filter(is_it).count() > 0) == Some(true)
 }
 
 /// The name of a new listener. `None` if there are too many.
@@ -230,6 +232,8 @@ pub fn before_fork() {
     ALL.before_fork(|all| {
         let names: Vec<u32> = all.listeners.iter().filter_map(Listed::name).collect();
         names.into_iter().for_each(|name| all.shut(name));
+        let shared = shared();
+        all.pairs.iter().for_each(|pair| pair.before_fork(&places(&shared, pair)));
     });
     ports::before_fork();
 }
@@ -240,23 +244,32 @@ pub fn after_fork() {
     ports::after_fork();
 }
 
+/// In the parent of a fork.
+pub fn in_parent() {
+    ALL.with(|all| all.pairs.iter().for_each(|pair| pair.in_parent()));
+}
+
+/// The connections in pools: the pool, and the place in it, of each.
+fn shared() -> Vec<(&'static Pair, u8)> {
+    let entries = table::entries().filter(|entry| is_direct(*entry));
+    let mut numbers: Vec<u32> = entries.map(|entry| entry.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let place = |number: u32| segments::own(number).pair().map(|(pair, place, _)| (pair, place));
+    numbers.into_iter().filter_map(place).collect()
+}
+
+fn places(shared: &[(&'static Pair, u8)], pair: &Pair) -> Vec<u8> {
+    shared.iter().filter(|(one, _)| std::ptr::eq(*one, pair)).map(|(_, place)| *place).collect()
+}
+
 /// In the child of a fork: it has the pools, and the lines, of the connections that it has
 /// inherited.
 pub fn in_child() {
-    let mut numbers: Vec<u32> =
-        table::entries().filter(|entry| is_direct(*entry)).map(|entry| entry.number).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let pairs: Vec<&Pair> = numbers
-        .into_iter()
-        .filter_map(|number| segments::own(number).pair())
-        .map(|(pair, ..)| pair)
-        .collect();
+    let shared = shared();
     ALL.with(|all| {
         all.listeners.fill(Listed::Free);
-        for pair in &all.pairs {
-            pair.inherit(pairs.iter().filter(|one| std::ptr::eq(**one, *pair)).count() as u32);
-        }
+        all.pairs.iter().for_each(|pair| pair.inherit(&places(&shared, pair)));
         all.retire();
     });
     ports::in_child();

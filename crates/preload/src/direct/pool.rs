@@ -1,5 +1,6 @@
 //! The pool of segments that this process shares with another one.
 
+mod locks;
 mod segments;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use super::pairs;
 use crate::lock::Guarded;
 use crate::{private, process};
 
+use locks::Locks;
 pub use segments::Made;
 use segments::Segments;
 
@@ -32,6 +34,7 @@ pub struct Pair {
     pool: Pool,
     /// This process's end of the line: it shows when no process has the other end.
     line: AtomicI32,
+    locks: Locks,
     is_dead: AtomicBool,
     /// A fork has given it to this process, which makes and takes no connections in it.
     is_inherited: AtomicBool,
@@ -74,6 +77,7 @@ impl Pair {
             first_port: AtomicU16::new(first_port),
             pool,
             line: AtomicI32::new(-1),
+            locks: Locks::default(),
             is_dead: AtomicBool::new(false),
             is_inherited: AtomicBool::new(false),
             users: AtomicU32::new(0),
@@ -110,8 +114,10 @@ impl Pair {
         }
     }
 
-    /// Keeps the end of the line. `false` if there is no room for it.
-    pub fn keep(&'static self, line: OwnedFd) -> bool {
+    /// Keeps the end of the line, and opens the file. `false` if there is no room for the end.
+    /// Without the file, a fork cannot show which of its processes live.
+    pub fn keep(&'static self, file: BorrowedFd<'_>, line: OwnedFd) -> bool {
+        self.locks.open(file);
         private::keep_in(&self.line, line).is_ok()
     }
 
@@ -147,6 +153,19 @@ impl Pair {
             self.is_dead.store(true, Ordering::SeqCst);
         }
         is_down
+    }
+
+    /// Returns true if several processes of the other side have, or had, some of its connections.
+    pub fn has_forked_peer(&self) -> bool {
+        self.queue().has_forked(self.peer_side())
+    }
+
+    /// The other side of the connections.
+    pub fn peer_side(&self) -> Side {
+        match self.side() {
+            Side::Connector => Side::Acceptor,
+            Side::Acceptor => Side::Connector,
+        }
     }
 
     /// Returns true if a process certainly has the other end of the line.
@@ -227,6 +246,7 @@ impl Pair {
         if is_last {
             self.acknowledge(number, generation);
         }
+        self.unlock(number);
         if self.side() == Side::Connector && !self.is_inherited.load(Ordering::Relaxed) {
             self.segments.with(|segments| segments.closed(number));
         }
@@ -247,10 +267,11 @@ impl Pair {
         }
     }
 
-    /// In the child of a fork, which has so many connections in it.
-    pub fn inherit(&self, users: u32) {
+    /// In the child of a fork, which has these connections in it.
+    pub fn inherit(&'static self, numbers: &[u8]) {
         self.is_inherited.store(true, Ordering::SeqCst);
-        self.users.store(users, Ordering::SeqCst);
+        self.users.store(numbers.len() as u32, Ordering::SeqCst);
+        self.lock_in_child(numbers);
     }
 
     /// Unmaps the pool, and gives up the line, if no connection of this process is in it and none
@@ -271,6 +292,7 @@ impl Pair {
             return false;
         }
         private::forget(&self.line);
+        self.locks.close();
         if !is_inherited {
             self.segments.with(Segments::give_back);
         }

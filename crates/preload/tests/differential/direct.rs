@@ -54,11 +54,7 @@ pub fn prepare(script: &Script) -> Script {
 fn is_different(step: &Step) -> bool {
     let mut words = step.line.split([' ', '+']);
     let is_first = |(verb, _): &(&str, &str)| step.line.split(' ').next() == Some(verb);
-    // The connections of a forked child that was killed end with its parent.
-    let kills_child = step.line == "kill" && step.process.len() > 1;
-    kills_child
-        || VERBS.iter().any(is_first)
-        || words.any(|word| WORDS.iter().any(|(other, _)| *other == word))
+    VERBS.iter().any(is_first) || words.any(|word| WORDS.iter().any(|(other, _)| *other == word))
 }
 
 /// Removes calls that were started, and whose end is not in the script any more.

@@ -3,7 +3,8 @@
 //   edges PORT WAY      prints done after its part
 //   edges FD used       finds a direct connection, inherited by exec, without the library
 //
-// WAY: many, several, options, read, unread, nested, children, exec, attack, namespace (with the server, which gets PORT there)
+// WAY: many, several, options, read, unread, nested, children, orphans, exec, attack,
+//   namespace (with the server, which gets PORT there)
 
 #include "rules.h"
 
@@ -38,7 +39,7 @@ static void options(int port) {
     puts("done");
 }
 
-// The server is killed after ready was printed. Prints what the next read finds.
+// The process that serves is killed after ready was printed. Prints what the next read finds.
 static void killed(int port, int echoes) {
     int fd = direct(port);
     char byte;
@@ -75,7 +76,7 @@ static void nested(int port) {
 }
 
 // Connections that only a child has: more of them than a pool has segments, one after the other.
-static void children(int port) {
+static void children(int port, int are_killed) {
     for (int count = 0; count < 160;) {
         int fd = connected(port, "plain"), status;
         CHECK(fd >= 0 && read(fd, &kind, 1) == 1);
@@ -84,12 +85,13 @@ static void children(int port) {
         if (child == 0) {
             char byte;
             CHECK(write(fd, "x", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x');
+            CHECK(!are_killed || kill(getpid(), SIGKILL) == 0);
             CHECK(shutdown(fd, SHUT_WR) == 0 && read(fd, &byte, 1) == 0);
             exit(0);
         }
         CHECK(child > 0);
         close(fd);
-        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        CHECK(waitpid(child, &status, 0) == child && status == (are_killed ? SIGKILL : 0));
     }
     puts("done");
 }
@@ -172,8 +174,8 @@ int main(int argc, char **argv) {
         killed(port, argv[2][0] == 'r');
     } else if (strcmp(argv[2], "nested") == 0) {
         nested(port);
-    } else if (strcmp(argv[2], "children") == 0) {
-        children(port);
+    } else if (strcmp(argv[2], "children") == 0 || strcmp(argv[2], "orphans") == 0) {
+        children(port, argv[2][0] == 'o');
     } else if (strcmp(argv[2], "exec") == 0) {
         become(port);
     } else if (strcmp(argv[2], "used") == 0) {

@@ -3,7 +3,8 @@
 //   rules echo PORT WAY         serves for ever; says f or p (with the library or not), and echoes
 //   rules client PORT WAY       prints a line for each connection, and ends after a line of input
 //
-// WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll, options, silent
+// WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll, options, silent,
+//   workers, silent-workers
 // WAY of a client: plain, bound, timeout, signals, limits, descriptors
 
 #include "rules.h"
@@ -131,6 +132,31 @@ static void serve_options(int listener) {
     }
 }
 
+// Serves direct connections in a child for each, whose number is printed.
+static void serve_by_workers(int listener, int echoes) {
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0);
+        pid_t child = 0;
+        if (!kernel_knows(fd) && (child = fork()) == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (echoes) {
+                echo(fd);
+            } else {
+                CHECK(write(fd, &kind, 1) == 1);
+                pause();
+            }
+            exit(0);
+        }
+        CHECK(child != 0 || write(fd, &kind, 1) == 1);
+        close(fd);
+        if (child > 0) {
+            printf("%d\n", child);
+            fflush(stdout);
+        }
+    }
+}
+
 static void serve(int port, const char *way) {
     int to = strcmp(way, "passed") == 0 ? partner() : -1;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -157,6 +183,9 @@ static void serve(int port, const char *way) {
     }
     if (strcmp(way, "options") == 0) {
         serve_options(listener);
+    }
+    if (strstr(way, "workers")) {
+        serve_by_workers(listener, way[0] == 'w');
     }
     if (strcmp(way, "forked") == 0 && fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -98,9 +98,7 @@ impl Pair {
             return Made::Connection((number, generation), open);
         }
         let ends = self.segment(number).ends();
-        [Side::Connector, Side::Acceptor]
-            .iter()
-            .for_each(|side| ends.acknowledge(*side, generation));
+        Side::BOTH.into_iter().for_each(|side| ends.acknowledge(side, generation));
         self.segments.with(|segments| segments.closed(number));
         Made::Closed
     }
@@ -125,7 +123,11 @@ impl Pair {
     fn take_closed(&self, segments: &mut Segments) -> Option<u8> {
         let is_free = |number: &u8| {
             let generation = segments.generations[usize::from(*number)];
-            self.pool.segment(*number).ends().is_free(generation)
+            let ends = self.pool.segment(*number).ends();
+            // Of a side that has not acknowledged, all processes may have been killed.
+            let is_over =
+                |side| ends.has_acknowledged(side, generation) || self.is_left(side, *number);
+            Side::BOTH.into_iter().all(is_over)
         };
         let is_full = usize::from(segments.used) == SEGMENTS;
         let looks = if is_full { SEGMENTS } else { LOOKS };

@@ -14,7 +14,7 @@ fn introduced() -> [&'static Pair; 2] {
     let sides = [(2, Side::Connector, one), (1, Side::Acceptor, other)];
     let pairs = sides.map(|(peer, side, line)| {
         let pair = Pair::open((peer, side), 61_056, &file, None).unwrap();
-        assert!(pair.keep(line));
+        assert!(pair.keep(file.as_fd(), line));
         pair
     });
     pairs[1].queue().open(LISTENER);
@@ -98,7 +98,7 @@ fn a_pair_becomes_that_of_another_process_and_who_has_found_it_before_does_not_c
     let again = Pair::open((3, Side::Connector), 61_184, &file, Some(client)).unwrap();
     let flags = SocketFlags::CLOEXEC;
     let (line, _end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    assert!(std::ptr::eq(again, client) && again.keep(line) && !again.is_down());
+    assert!(std::ptr::eq(again, client) && again.keep(file.as_fd(), line) && !again.is_down());
     assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
     assert!(matches!(client.connect((3, LISTENER.name), false), Made::Connection((0, 1), _)));
     assert!(other.queue().first(LISTENER.name, |_| true).is_some());
