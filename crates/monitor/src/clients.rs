@@ -202,6 +202,10 @@ impl Clients {
                 self.respond(client, Outgoing::new(response, Vec::new()));
                 true
             }
+            Received::Shut { listener } => {
+                self.routes.shut(client, listener);
+                true
+            }
             Received::Find { question, endpoints } => {
                 let route = endpoints.and_then(|endpoints| self.route(client, question, endpoints));
                 if route.is_none() {

@@ -31,6 +31,8 @@ pub enum Received {
     Listen { question: u32, listening: Option<Listening> },
     /// The addresses of a connection to a listener that is asked for.
     Find { question: u32, endpoints: Option<Endpoints> },
+    /// As [`Request::Shut`].
+    Shut { listener: u32 },
 }
 
 /// The addresses of an offered socket and what identifies it, or why it is refused.
@@ -74,7 +76,10 @@ impl Received {
             | Request::Offer { .. }
             | Request::Listen { .. }
             | Request::Find { .. } => 1,
-            Request::Withdraw { .. } | Request::List { .. } | Request::Watch { .. } => 0,
+            Request::Withdraw { .. }
+            | Request::List { .. }
+            | Request::Watch { .. }
+            | Request::Shut { .. } => 0,
         };
         if descriptors.len() != count {
             return None;
@@ -106,6 +111,7 @@ impl Received {
                 Some(Self::Offer { connection, offered })
             }
             Request::Withdraw { connection } => Some(Self::Withdraw { connection }),
+            Request::Shut { listener } => Some(Self::Shut { listener }),
             Request::List { run } => is_own.then_some(Self::List { run }),
             Request::Watch { run } => is_own.then_some(Self::Watch { run }),
             // A process that has given up its user gets no memory of others.
@@ -189,6 +195,7 @@ mod tests {
             (Request::Watch { run: 1 }, 0),
             (Request::Listen { question: 1, listener: 2 }, 1),
             (Request::Find { question: 1 }, 1),
+            (Request::Shut { listener: 1 }, 0),
         ] {
             for given in 0..=1 + WAKING {
                 assert_eq!(read(request, given).is_some(), given == count, "{request:?}, {given}");

@@ -127,6 +127,11 @@ impl Routes {
         self.listeners.push((client, listening));
     }
 
+    /// Removes a listener that has ended.
+    pub fn shut(&mut self, client: u32, name: u32) {
+        self.listeners.retain(|(of, one)| (*of, one.name) != (client, name));
+    }
+
     /// The process and the name of the listener that a connection of `client` to this address
     /// reaches. `None` if that is not certain, or if it is in the same process.
     pub fn find(&self, client: u32, remote: SocketAddr) -> Option<(u32, u32)> {

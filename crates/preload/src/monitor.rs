@@ -453,6 +453,16 @@ pub fn listen(entry: Entry, listener: u32) -> Option<bool> {
     Some(answer.is_none_or(|(is_known, _)| is_known))
 }
 
+/// Tells the monitor that a listener has ended, without waiting for anything. If that fails, its
+/// clients find it closed.
+pub fn shut(listener: u32) {
+    if let Some(_guard) = LOCK.try_lock()
+        && state() == State::Greeted
+    {
+        let _ = with_socket(|socket| send(socket, Request::Shut { listener }, &[]));
+    }
+}
+
 /// Asks for the listener that a connection of the kernel leads to: the number of its process, and
 /// its name.
 pub fn find(entry: Entry) -> Option<(u32, u32)> {

@@ -70,6 +70,11 @@ pub enum Request {
         /// It is returned in the response.
         question: u32,
     },
+    /// A listener has ended. There is no response.
+    Shut {
+        /// As in [`Request::Listen`].
+        listener: u32,
+    },
 }
 
 /// From the monitor to a process.
@@ -231,6 +236,7 @@ impl Request {
                 Fields { word: listener, ..fields(7, question.into()) }
             }
             Self::Find { question } => fields(8, question.into()),
+            Self::Shut { listener } => Fields { word: listener, ..fields(9, 0) },
         }
         .encode()
     }
@@ -253,6 +259,7 @@ impl Request {
             6 => Self::Watch { run: first },
             7 => Self::Listen { question: first as u32, listener: word },
             8 => Self::Find { question: first as u32 },
+            9 => Self::Shut { listener: word },
             _ => return Err(Unknown),
         };
         if request.encode() == bytes { Ok(request) } else { Err(Unknown) }
@@ -355,6 +362,7 @@ mod tests {
             Request::Watch { run: 9 },
             Request::Listen { question: u32::MAX, listener: 3 },
             Request::Find { question: 11 },
+            Request::Shut { listener: u32::MAX },
         ];
         for request in requests {
             assert_eq!(Request::decode(&request.encode()), Ok(request));

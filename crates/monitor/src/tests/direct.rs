@@ -85,6 +85,24 @@ fn a_listener_replaces_the_one_before_in_its_place() {
     assert!(matches!(found(&client, &near).0, Response::Route { .. }));
 }
 
+/// Only the process that has a listener ends it.
+#[test]
+fn a_listener_that_has_ended_has_no_route() {
+    let monitor = Running::start(PATIENT);
+    let [server, client] = [1, 2].map(|run| monitor.process(run));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (near, _far) = connected(&listener);
+    assert!(announced(&server, &listener, 3));
+    client.send(Request::Shut { listener: 3 }, &[]);
+    server.send(Request::Shut { listener: 4 }, &[]);
+    server.settle();
+    assert!(matches!(found(&client, &near).0, Response::Route { listener: 3, .. }));
+    let _pool = server.receive();
+    server.send(Request::Shut { listener: 3 }, &[]);
+    server.settle();
+    assert_eq!(found(&client, &near).0, Response::NoRoute { question: 9 });
+}
+
 #[test]
 fn a_process_gets_no_route_to_itself_nor_to_one_that_has_ended() {
     let monitor = Running::start(PATIENT);

@@ -163,6 +163,9 @@ pub fn close(entry: Entry) {
         waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer(), waiter));
     }
     pairs::forget_listener(listener.name);
+    if process::owns_tables() {
+        monitor::shut(listener.name);
+    }
     listener.stock.release();
     entry.connection.advance(Phase::Listening, Phase::Settled);
 }
