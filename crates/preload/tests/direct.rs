@@ -316,15 +316,38 @@ fn an_epoll_with_direct_connections_can_be_watched() {
     assert_eq!(edges(&port, &["nested"]).line(), "done");
 }
 
-/// A server that may have few descriptors takes no client that it could not wake: the kernel
-/// connects them.
+/// A server that may have few descriptors, or little memory, takes no client that it could not
+/// wake, or whose pool it could not map: the kernel connects them.
 #[test]
-fn a_server_without_descriptors_for_a_client_loses_no_connection() {
-    let command = "ulimit -n 128 && exec \"$0\" \"$@\"";
+fn a_server_without_room_for_a_client_loses_no_connection() {
+    for limit in ["-n 128", "-v 250000"] {
+        let command = format!("ulimit {limit} && exec \"$0\" \"$@\"");
+        let program = rules();
+        let arguments = ["-c", &command, program.to_str().unwrap(), "echo", "0", "plain"];
+        let mut server = Running::start(&PathBuf::from("/bin/sh"), &arguments, Sockets::Direct);
+        let port = server.line();
+        let mut clients: Vec<_> = (0..4).map(|_| client(&port, "timeout")).collect();
+        clients.iter_mut().for_each(|client| drop(client.lines_until(30, |_| true)));
+    }
+}
+
+#[test]
+fn a_quiet_connection_stays_while_no_descriptor_is_left() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    assert_eq!(edges(&port, &["limit"]).line(), "done");
+}
+
+/// The numbers of its processes mean nothing to the server.
+#[test]
+fn a_client_in_another_namespace_of_processes_has_direct_connections() {
+    let mut command = Command::new("unshare");
+    if !command.args(["-rpf", "true"]).status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: no namespaces of users");
+        return;
+    }
+    let (_server, port) = server("0", "plain", Sockets::Direct);
     let program = rules();
-    let arguments = ["-c", command, program.to_str().unwrap(), "echo", "0", "plain"];
-    let mut server = Running::start(&PathBuf::from("/bin/sh"), &arguments, Sockets::Direct);
-    let port = server.line();
-    let mut clients: Vec<_> = (0..4).map(|_| client(&port, "timeout")).collect();
-    clients.iter_mut().for_each(|client| drop(client.lines_until(30, |_| true)));
+    let arguments = ["-rpf", program.to_str().unwrap(), "client", &port, "plain"];
+    let mut client = Running::start(&PathBuf::from("unshare"), &arguments, Sockets::Direct);
+    client.lines_until(20, |line| line == "direct f");
 }
