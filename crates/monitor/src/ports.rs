@@ -26,13 +26,15 @@ impl Ports {
     /// this process may have are for ports.
     pub fn bind() -> Option<Self> {
         let start = RandomState::new().hash_one(0) % BLOCKS;
-        (0..BLOCKS).find_map(|at| {
-            let first = FIRST + (start + at) % BLOCKS * SEGMENTS as u64;
-            let ports = first..first + SEGMENTS as u64;
-            let sockets: Option<Vec<OwnedFd>> = ports.map(|port| bound(port as u16)).collect();
-            let sockets = sockets.filter(|sockets| sockets.iter().all(is_low))?;
-            Some(Self { first: first as u16, _sockets: sockets })
-        })
+        let first = |at| FIRST + (start + at) % BLOCKS * SEGMENTS as u64;
+        (0..BLOCKS).find_map(|at| Self::bind_from(first(at) as u16))
+    }
+
+    fn bind_from(first: u16) -> Option<Self> {
+        let ports = (first..=u16::MAX).take(SEGMENTS);
+        let sockets: Option<Vec<OwnedFd>> = ports.map(bound).collect();
+        let sockets = sockets.filter(|sockets| sockets.iter().all(is_low))?;
+        Some(Self { first, _sockets: sockets })
     }
 
     /// The first of them.
@@ -53,10 +55,17 @@ fn bound(port: u16) -> Option<OwnedFd> {
         Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) => {
             let socket = socket(AddressFamily::INET).ok()?;
             bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port)).ok()?;
-            Some(socket)
+            share(socket)
         }
-        both => both.ok(),
+        both => both.ok().and_then(share),
     }
+}
+
+/// A server with SO_REUSEADDR may listen at the port all the same. Not before the port is bound:
+/// two sockets with this option that do not listen may have the same port.
+fn share(socket: OwnedFd) -> Option<OwnedFd> {
+    sockopt::set_socket_reuseaddr(&socket, true).ok()?;
+    Some(socket)
 }
 
 fn bound_to_both(port: u16) -> Result<OwnedFd, Errno> {
@@ -67,10 +76,7 @@ fn bound_to_both(port: u16) -> Result<OwnedFd, Errno> {
 }
 
 fn socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))?;
-    // A server with this option may listen there all the same.
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    Ok(socket)
+    socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, Some(ipproto::TCP))
 }
 
 #[cfg(test)]
@@ -84,9 +90,10 @@ mod tests {
     #[test]
     fn servers_may_listen_at_bound_ports_and_two_clients_share_none() {
         let ports = Ports::bind().unwrap();
+        assert!(Ports::bind_from(ports.first()).is_none());
         let other = Ports::bind().unwrap();
         assert!(ports.first().abs_diff(other.first()) >= SEGMENTS as u16);
-        let last = ports.first() + SEGMENTS as u16 - 1;
+        let last = ports.first() + (SEGMENTS as u16 - 1);
         for port in [ports.first(), last] {
             // The standard library sets SO_REUSEADDR.
             assert!(TcpListener::bind(("127.0.0.1", port)).is_ok());
