@@ -242,15 +242,15 @@ impl Drop for Peer {
 
 /// Accepts connections in a thread, and sends a byte on each.
 pub fn accept_first(listener: TcpListener) -> thread::JoinHandle<anyhow::Result<Vec<TcpStream>>> {
-    thread::spawn(move || (0..FIRST).map(|_| greet(&listener)).collect())
+    thread::spawn(move || (0..FIRST).map(|_| say_hello(&listener)).collect())
 }
 
 /// The connections of [`accept_first`], in this thread.
 pub fn accept_here(listener: &TcpListener) -> anyhow::Result<Vec<TcpStream>> {
-    (0..FIRST).map(|_| greet(listener)).collect()
+    (0..FIRST).map(|_| say_hello(listener)).collect()
 }
 
-fn greet(listener: &TcpListener) -> anyhow::Result<TcpStream> {
+fn say_hello(listener: &TcpListener) -> anyhow::Result<TcpStream> {
     let (mut stream, _) = listener.accept()?;
     stream.write_all(&[7])?;
     Ok(stream)
