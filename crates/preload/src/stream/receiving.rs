@@ -24,6 +24,7 @@ const RECEIVE_FLAGS: c_int = libc::MSG_PEEK
     | libc::MSG_WAITALL
     | libc::MSG_NOSIGNAL
     | libc::MSG_CMSG_CLOEXEC;
+const PEEK_ALL: c_int = libc::MSG_PEEK | libc::MSG_WAITALL;
 
 /// Receives into `pieces`. `real` makes the program's own call in the kernel.
 pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isize) -> isize {
@@ -37,10 +38,13 @@ pub fn receive(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> 
         // Urgent data, or errors: they never come by a ring.
         return real();
     }
-    if flags & libc::MSG_WAITALL != 0 && flags & (libc::MSG_PEEK | libc::MSG_DONTWAIT) == 0 {
-        return receive_all(entry, pieces, flags & !libc::MSG_WAITALL);
+    match flags & (libc::MSG_WAITALL | libc::MSG_PEEK | libc::MSG_DONTWAIT) {
+        libc::MSG_WAITALL => receive_all(entry, pieces, flags & !libc::MSG_WAITALL),
+        PEEK_ALL if matches!(entry.connection.inbound_path(), Path::Tcp | Path::Ready) => {
+            peek_all(entry, pieces, flags)
+        }
+        _ => receive_some(entry, pieces, flags, real),
     }
-    receive_some(entry, pieces, flags, real)
 }
 
 /// MSG_WAITALL, by several calls: one in the kernel would not end when the peer goes on with the
@@ -58,6 +62,24 @@ fn receive_all(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
         let nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
         if done >= total || nonblocking {
             return done.cast_signed();
+        }
+    }
+}
+
+/// MSG_PEEK with MSG_WAITALL, before the peer goes on with the ring. It leaves the bytes of TCP,
+/// which would end every other wait.
+fn peek_all(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
+    let total = Sink::new(pieces).room();
+    let deadline = deadline_of(entry, libc::SO_RCVTIMEO);
+    let some = flags & !libc::MSG_WAITALL;
+    loop {
+        // Before the look at the bytes, all of which come before the end.
+        let is_over = tcp::ready(entry.fd, libc::POLLRDHUP) != 0;
+        let seen = receive_some(entry, pieces, some, || tcp::receive(entry.fd, pieces, some));
+        let nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
+        let is_last = seen <= 0 || seen.unsigned_abs() >= total || is_over || nonblocking;
+        if is_last || !pause(deadline) {
+            return seen;
         }
     }
 }
