@@ -4,7 +4,7 @@
 //   edges FD used       finds a direct connection, inherited by exec, without the library
 //
 // WAY: many, several, options, read, unread, nested, children, orphans, exec, attack,
-//   namespace (with the server, which gets PORT there)
+//   limit, namespace (with the server, which gets PORT there)
 
 #include "rules.h"
 
@@ -145,6 +145,22 @@ static void attack(int port) {
     _exit(0);
 }
 
+// A connection that is quiet while no descriptor is left.
+static void at_limit(int port) {
+    char byte;
+    int fd = direct(port);
+    struct rlimit limit = {200, 200};
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    while (dup(0) >= 0) {
+    }
+    CHECK(errno == EMFILE);
+    struct pollfd input = {.fd = fd, .events = POLLIN};
+    CHECK(poll(&input, 1, 3000) == 0);
+    CHECK(recv(fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    CHECK(write(fd, "x", 1) == 1 && read(fd, &byte, 1) == 1 && byte == 'x');
+    puts("done");
+}
+
 // The monitor is in another network namespace.
 static void namespace(int port, const char *server) {
     CHECK(unshare(CLONE_NEWNET) == 0);
@@ -176,6 +192,8 @@ int main(int argc, char **argv) {
         nested(port);
     } else if (strcmp(argv[2], "children") == 0 || strcmp(argv[2], "orphans") == 0) {
         children(port, argv[2][0] == 'o');
+    } else if (strcmp(argv[2], "limit") == 0) {
+        at_limit(port);
     } else if (strcmp(argv[2], "exec") == 0) {
         become(port);
     } else if (strcmp(argv[2], "used") == 0) {
