@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use levada_channel::parts::{ALERT, DATA};
+
 use super::chain::{Chain, DIRECTIONS, Parties, data_of, events};
 use crate::Right::{Read, Write};
 use crate::{Direction, frame};
@@ -102,8 +104,13 @@ fn an_altered_frame_ends_a_session_or_changes_nothing() {
                     continue;
                 }
                 let other = match change {
-                    Change::Flip(byte, _) => {
-                        is_for_others(&frame, usize::from(byte) % frame.len(), at.1)
+                    Change::Flip(byte, bit) => {
+                        let byte = usize::from(byte) % frame.len();
+                        // An encrypted record has the type DATA, which is not authenticated
+                        // (RFC 8446 section 5.2).
+                        let is_type =
+                            byte == 0 && [frame[0], 1 << (bit % 8)] == [DATA, DATA ^ ALERT];
+                        is_type || is_for_others(&frame, byte, at.1)
                     }
                     // A PING is answered.
                     Change::Frame(kind, ref body) => kind % 16 == 11 && body.len() == 9,
