@@ -10,13 +10,14 @@ use levada_ring::wire::{Refusal, Response};
 use levada_ring::{Account, History, Segment, Side, records};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::connection::{BATCH, Connection, Outgoing, Process, Shown};
 use crate::identity::Endpoints;
 use crate::liveness::Kernel;
 use crate::options::Options;
 use crate::request::{Hello, Offered, Received};
-use crate::routes::{Listening, Pair, Routes};
+use crate::routes::{Listening, Member, Routes};
 use crate::state::{Offer, Placed, State};
 
 /// Clients at a time, two for each process: one is left to its children. Further ones are closed,
@@ -206,8 +207,9 @@ impl Clients {
                 self.routes.shut(client, listener);
                 true
             }
-            Received::Find { question, endpoints } => {
-                let route = endpoints.and_then(|endpoints| self.route(client, question, endpoints));
+            Received::Find { question, endpoints, again } => {
+                let route =
+                    endpoints.and_then(|endpoints| self.route(client, question, endpoints, again));
                 if route.is_none() {
                     let response = Response::NoRoute { question };
                     self.respond(client, Outgoing::new(response, Vec::new()));
@@ -289,38 +291,100 @@ impl Clients {
     fn listen(&mut self, client: u32, listening: Option<Listening>) -> bool {
         let is_here = |one: &Listening| self.kernel.namespace() == Some(one.namespace);
         let Some(listening) = listening.filter(is_here) else { return false };
-        self.routes.listen(client, listening);
+        let Some((listener, member)) = self.routes.listen(client, listening) else { return false };
+        let number = listener.number();
+        let pools = listener.pools().iter().map(|(client, pool)| (*client, Arc::clone(pool)));
+        for (client, pool) in pools.collect::<Vec<_>>() {
+            if let Some(port) = self.routes.ports_of(client) {
+                self.add_member(client, (number, port, &pool), member, None);
+            }
+        }
         true
     }
 
-    /// Tells a client of the listener that it is connected to, and hands both processes a pair, if
-    /// they have none. `None` if there is no such listener, or it cannot be used.
-    fn route(&mut self, client: u32, question: u32, endpoints: Endpoints) -> Option<()> {
+    /// Tells a client of the listener that it is connected to, and hands a pool to it and to the
+    /// processes that listen, if it has none, or has it no more. `None` if there is no such
+    /// listener, or it cannot be used.
+    fn route(
+        &mut self,
+        client: u32,
+        question: u32,
+        endpoints: Endpoints,
+        again: bool,
+    ) -> Option<()> {
         let is_here = self.kernel.namespace() == Some(endpoints.namespace);
         // Where a packet filter leads the connection elsewhere, no socket has these addresses.
         if !is_here || !self.kernel.exists(&endpoints.reversed()) {
             return None;
         }
-        let (peer, listener) = self.routes.find(client, endpoints.remote)?;
+        let found = self.routes.find(client, endpoints.remote)?;
+        let listener = found.number();
+        let members = found.members().to_vec();
+        let has_pool = found.pools().contains_key(&client);
         let port = self.routes.ports_of(client)?;
-        let pair = self.routes.pair_of(client, peer)?;
-        let pool = pair.is_some();
-        let bells = pool && self.state.introduce(client, peer);
-        let [mut for_client, mut for_peer] = pair.map_or_else(Default::default, parts);
+        if has_pool && !again {
+            let known = Response::Route {
+                question,
+                peer: 0,
+                listener,
+                slot: 0,
+                port,
+                pool: false,
+                bells: false,
+            };
+            return self.respond(client, Outgoing::new(known, Vec::new())).then_some(());
+        }
+        self.routes.forget_pool(client, listener);
+        let pool = self.routes.make_pool(client, listener)?;
+        let mut question = Some(question);
+        for member in members {
+            if self.add_member(client, (listener, port, &pool), member, question) {
+                question = None;
+            }
+        }
+        if question.is_some() {
+            self.routes.forget_pool(client, listener);
+        }
+        question.is_none().then_some(())
+    }
+
+    /// Hands a pool to a process that listens, and a line to it to the client: with the route that
+    /// answers the client's question, if it has one. Returns true if the client was told.
+    fn add_member(
+        &mut self,
+        client: u32,
+        (listener, port, pool): (u32, u16, &Arc<OwnedFd>),
+        member: Member,
+        question: Option<u32>,
+    ) -> bool {
+        let flags = SocketFlags::CLOEXEC;
+        let Ok((near, far)) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        else {
+            return false;
+        };
+        let Member { client: peer, name, slot } = member;
+        let bells = self.state.introduce(client, peer);
+        let mut for_client = vec![Arc::new(near)];
+        let mut for_member = vec![Arc::clone(pool), Arc::new(far)];
         if bells {
             for_client.extend(self.waking(peer));
-            for_peer.extend(self.waking(client));
+            for_member.extend(self.waking(client));
         }
-        // First to the process that listens: it lets the client in when it has the pair.
-        let introduced = Response::Pool { peer: client, port, bells };
-        let route = Response::Route { question, peer, listener, port, pool, bells };
-        let is_delivered = (!pool || self.respond(peer, Outgoing::new(introduced, for_peer)))
-            && self.respond(client, Outgoing::new(route, for_client));
-        if !is_delivered && pool {
-            self.routes.forget_pair(client, peer);
+        let told = match question {
+            Some(question) => {
+                for_client.insert(0, Arc::clone(pool));
+                let pool = true;
+                Response::Route { question, peer, listener, slot, port, pool, bells }
+            }
+            None => Response::Member { listener, peer, slot, bells },
+        };
+        // First to the client: it knows each process that takes a connection of it.
+        let is_told = self.respond(client, Outgoing::new(told, for_client));
+        let handed = Response::Pool { peer: client, listener: name, slot, port, bells };
+        if !is_told || !self.respond(peer, Outgoing::new(handed, for_member)) {
             self.state.separate(client, peer);
         }
-        is_delivered.then_some(())
+        is_told
     }
 
     fn waking(&self, client: u32) -> impl Iterator<Item = Arc<OwnedFd>> {
@@ -447,12 +511,6 @@ impl Clients {
             flags,
         );
     }
-}
-
-/// What each of the two gets: the pool, and an end of the line.
-fn parts(pair: Pair) -> [Vec<Arc<OwnedFd>>; 2] {
-    let pool = Arc::new(pair.pool);
-    pair.line.map(|end| vec![Arc::clone(&pool), Arc::new(end)])
 }
 
 /// A monitor that is started again gives other numbers: processes know those that the one before

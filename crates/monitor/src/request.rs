@@ -30,7 +30,7 @@ pub enum Received {
     /// A socket listens, and takes connections by queues.
     Listen { question: u32, listening: Option<Listening> },
     /// The addresses of a connection to a listener that is asked for.
-    Find { question: u32, endpoints: Option<Endpoints> },
+    Find { question: u32, endpoints: Option<Endpoints>, again: bool },
     /// As [`Request::Shut`].
     Shut { listener: u32 },
 }
@@ -120,10 +120,10 @@ impl Received {
                 let listening = socket.and_then(|socket| Listening::of(socket, listener));
                 Some(Self::Listen { question, listening })
             }
-            Request::Find { question } => {
+            Request::Find { question, again } => {
                 let socket = descriptors.first().filter(|_| is_own);
                 let endpoints = socket.and_then(|socket| Endpoints::of(socket).ok());
-                Some(Self::Find { question, endpoints })
+                Some(Self::Find { question, endpoints, again })
             }
         }
     }
@@ -194,7 +194,7 @@ mod tests {
             (Request::List { run: 0 }, 0),
             (Request::Watch { run: 1 }, 0),
             (Request::Listen { question: 1, listener: 2 }, 1),
-            (Request::Find { question: 1 }, 1),
+            (Request::Find { question: 1, again: false }, 1),
             (Request::Shut { listener: 1 }, 0),
         ] {
             for given in 0..=1 + WAKING {
@@ -271,7 +271,7 @@ mod tests {
             assert_eq!(listening.is_some(), is_found, "{user:?}");
             let descriptors = vec![near.try_clone().unwrap().into()];
             let Some(Received::Find { endpoints, .. }) =
-                read(Request::Find { question: 1 }, descriptors)
+                read(Request::Find { question: 1, again: false }, descriptors)
             else {
                 panic!("it is a request")
             };

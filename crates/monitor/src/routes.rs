@@ -1,15 +1,14 @@
-//! Listeners that take connections by queues, and what a client and a server have in common.
+//! Listeners that take connections by queues, and the pools of their clients.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use levada_ring::Pool;
-use levada_ring::queue::{LISTENERS, NAMES};
-use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socketpair, sockopt,
-};
+use levada_ring::queue::SLOTS;
+use rustix::net::{AddressFamily, SocketType, getsockname, ipproto, sockopt};
 use uapi::c::{
     IP_TRANSPARENT, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPV6_TRANSPARENT, SO_BINDTOIFINDEX,
     SO_NETNS_COOKIE, SO_REUSEPORT, SOL_SOCKET, TCP_FASTOPEN,
@@ -19,14 +18,16 @@ use crate::ports::Ports;
 
 /// The time for which no ports are looked for after there were none.
 const PAUSE: Duration = Duration::from_secs(60);
-/// Pairs that a process is in, as client and as server. Further ones stay on TCP.
-const PAIRS: usize = 256;
+/// Lines that a process has, as client and as server. What would need more stays on TCP.
+const LINES: usize = 256;
 
 /// A listener, as the kernel describes it.
 #[derive(Debug)]
 pub struct Listening {
     /// The network namespace of the socket, see [`Endpoints`](crate::identity::Endpoints).
     pub namespace: u64,
+    /// SO_COOKIE: the socket, in whatever process.
+    cookie: u64,
     address: SocketAddr,
     /// The listener takes connections of IPv4, too.
     is_dual: bool,
@@ -52,7 +53,8 @@ impl Listening {
         }
         let is_dual = address.is_ipv6() && is_all && sockopt::ipv6_v6only(socket) == Ok(false);
         let namespace = option(socket, SOL_SOCKET, SO_NETNS_COOKIE, 0_u64)?;
-        (name < NAMES).then_some(Self { namespace, address, is_dual, name })
+        let cookie = sockopt::socket_cookie(socket).ok()?;
+        Some(Self { namespace, cookie, address, is_dual, name })
     }
 
     /// Returns true if a connection to `remote` reaches this listener, unless a more specific one
@@ -89,56 +91,117 @@ fn option<T: uapi::Pod>(socket: BorrowedFd<'_>, level: i32, name: i32, mut value
     Some(value)
 }
 
-/// What a client and a server have in common, and no other process has.
-pub struct Pair {
-    /// The segments of their connections.
-    pub pool: OwnedFd,
-    /// An end for each: when no process has one any more, the other one shows it.
-    pub line: [OwnedFd; 2],
+/// A process that has a listener.
+#[derive(Clone, Copy)]
+pub struct Member {
+    /// Its number.
+    pub client: u32,
+    /// As in [`Request::Listen`](levada_ring::wire::Request::Listen).
+    pub name: u32,
+    /// As in [`Queue`](levada_ring::queue::Queue). It was that of no other process.
+    pub slot: u8,
 }
 
-impl Pair {
-    fn new() -> Option<Self> {
-        let (one, other) =
-            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
-        Some(Self { pool: Pool::create().ok()?, line: [one, other] })
+/// A listener with the processes that have it.
+pub struct Listener {
+    number: u32,
+    listening: Listening,
+    members: Vec<Member>,
+    /// Slots that were given to processes.
+    slots: usize,
+    /// The pools of its clients.
+    pools: HashMap<u32, Arc<OwnedFd>>,
+}
+
+impl Listener {
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The processes that have it.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// The pools of its clients.
+    pub fn pools(&self) -> &HashMap<u32, Arc<OwnedFd>> {
+        &self.pools
+    }
+
+    fn has(&self, client: u32) -> bool {
+        self.members.iter().any(|member| member.client == client)
+    }
+
+    /// Lines between this client and others, for their connections to the listener.
+    fn lines(&self, client: u32) -> usize {
+        let as_server = if self.has(client) { self.pools.len() } else { 0 };
+        let as_client = if self.pools.contains_key(&client) { self.members.len() } else { 0 };
+        as_server + as_client
     }
 }
 
-/// The listeners, ports and pairs of all clients.
+/// The listeners and ports of all clients.
 #[derive(Default)]
 pub struct Routes {
-    listeners: Vec<(u32, Listening)>,
+    listeners: Vec<Listener>,
+    /// The number of the last listener.
+    last: u32,
     ports: HashMap<u32, Ports>,
     /// Until this time, no ports are looked for: there were none.
     without_ports: Option<Instant>,
-    /// A client and the process that listens.
-    pairs: HashSet<(u32, u32)>,
 }
 
 impl Routes {
-    /// Notes a listener.
-    pub fn listen(&mut self, client: u32, listening: Listening) {
-        let place = |one: &Listening| one.name as usize % LISTENERS;
-        // Those in the same place have ended; those of the same address have, or share it.
-        self.listeners.retain(|(of, one)| {
-            one.address != listening.address && (*of != client || place(one) != place(&listening))
+    /// Notes a listener of a client, which may be one of others, too. `None` if it has no slot left.
+    pub fn listen(&mut self, client: u32, listening: Listening) -> Option<(&Listener, Member)> {
+        self.shut(client, listening.name);
+        // Those of the same address have ended, or share it.
+        let has_ended =
+            |one: &Listening| one.address == listening.address && one.cookie != listening.cookie;
+        self.listeners.retain(|listener| !has_ended(&listener.listening));
+        let is_it = |listener: &Listener| listener.listening.cookie == listening.cookie;
+        let name = listening.name;
+        let at = self.listeners.iter().position(is_it).unwrap_or_else(|| {
+            self.last = self.last.wrapping_add(1);
+            self.listeners.push(Listener {
+                number: self.last,
+                listening,
+                members: Vec::new(),
+                slots: 0,
+                pools: HashMap::new(),
+            });
+            self.listeners.len() - 1
         });
-        self.listeners.push((client, listening));
+        let listener = &mut self.listeners[at];
+        if listener.has(client) || listener.slots >= SLOTS {
+            return None;
+        }
+        let member = Member { client, name, slot: listener.slots as u8 };
+        listener.slots += 1;
+        listener.members.push(member);
+        Some((listener, member))
     }
 
-    /// Removes a listener that has ended.
+    /// Removes a listener that has ended in a client.
     pub fn shut(&mut self, client: u32, name: u32) {
-        self.listeners.retain(|(of, one)| (*of, one.name) != (client, name));
+        self.remove(|member| (member.client, member.name) == (client, name));
     }
 
-    /// The process and the name of the listener that a connection of `client` to this address
-    /// reaches. `None` if that is not certain, or if it is in the same process.
-    pub fn find(&self, client: u32, remote: SocketAddr) -> Option<(u32, u32)> {
-        let mut all = self.listeners.iter().filter(|(_, one)| one.takes(remote));
-        let (peer, listening) = all.next()?;
+    fn remove(&mut self, is_it: impl Fn(&Member) -> bool) {
+        for listener in &mut self.listeners {
+            listener.members.retain(|member| !is_it(member));
+        }
+        self.listeners.retain(|listener| !listener.members.is_empty());
+    }
+
+    /// The listener that a connection of `client` to this address reaches. `None` if that is not
+    /// certain, or if the client has it itself.
+    pub fn find(&self, client: u32, remote: SocketAddr) -> Option<&Listener> {
+        let mut all = self.listeners.iter().filter(|one| one.listening.takes(remote));
+        let listener = all.next()?;
         let is_only_one = all.next().is_none();
-        (is_only_one && *peer != client).then_some((*peer, listening.name))
+        (is_only_one && !listener.has(client)).then_some(listener)
     }
 
     /// The first port that is bound for a client.
@@ -158,33 +221,34 @@ impl Routes {
         Some(first)
     }
 
-    /// Makes what two processes have in common; `Some(None)` if they have it already. `None` if
-    /// there can be none.
-    pub fn pair_of(&mut self, client: u32, peer: u32) -> Option<Option<Pair>> {
-        if self.pairs.contains(&(client, peer)) {
-            return Some(None);
-        }
-        let has_room = |one: u32| {
-            self.pairs.iter().filter(|(client, peer)| [*client, *peer].contains(&one)).count()
-                < PAIRS
-        };
-        if !has_room(client) || !has_room(peer) {
+    /// Makes a pool for a client of a listener. `None` without memory, or if one of its processes
+    /// would have too many lines.
+    pub fn make_pool(&mut self, client: u32, listener: u32) -> Option<Arc<OwnedFd>> {
+        let at = self.listeners.iter().position(|one| one.number == listener)?;
+        let members = self.listeners[at].members.iter().map(|member| member.client);
+        let lines = |client: u32| self.listeners.iter().map(|one| one.lines(client)).sum::<usize>();
+        let has_room = lines(client) + members.len() <= LINES;
+        if !has_room || members.map(lines).any(|count| count >= LINES) {
             return None;
         }
-        let pair = Pair::new()?;
-        self.pairs.insert((client, peer));
-        Some(Some(pair))
+        let pool = Arc::new(Pool::create().ok()?);
+        self.listeners[at].pools.insert(client, Arc::clone(&pool));
+        Some(pool)
     }
 
-    /// Takes [`pair_of`](Self::pair_of) back.
-    pub fn forget_pair(&mut self, client: u32, peer: u32) {
-        self.pairs.remove(&(client, peer));
+    /// Takes [`make_pool`](Self::make_pool) back.
+    pub fn forget_pool(&mut self, client: u32, listener: u32) {
+        for one in self.listeners.iter_mut().filter(|one| one.number == listener) {
+            one.pools.remove(&client);
+        }
     }
 
     /// Removes all of a client. Its ports are free again.
     pub fn leave(&mut self, client: u32) {
-        self.listeners.retain(|(of, _)| *of != client);
-        self.pairs.retain(|(one, other)| ![*one, *other].contains(&client));
+        self.remove(|member| member.client == client);
+        for listener in &mut self.listeners {
+            listener.pools.remove(&client);
+        }
         self.ports.remove(&client);
     }
 }

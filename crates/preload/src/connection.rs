@@ -152,6 +152,11 @@ pub struct Connection {
     pub has_linger: AtomicU32,
     /// Of listen(2).
     pub backlog: AtomicU32,
+    /// 1 once a process takes connections of this listener by queues.
+    pub has_queues: AtomicU32,
+    /// Of a listener, held while a thread accepts from the kernel: no other one takes what that
+    /// thread has seen.
+    pub accepting: Lock,
     /// The state of this end of the inbound ring.
     consumer: ConsumerCells,
     /// The state of this end of the outbound ring.
@@ -265,6 +270,7 @@ impl Connection {
             &self.is_special,
             &self.has_linger,
             &self.backlog,
+            &self.has_queues,
             &self.inbound.in_kernel,
             &self.outbound.in_kernel,
             &self.inbound.sleeper,
@@ -435,7 +441,7 @@ impl Connection {
         self.producer.store(ProducerState::of_generation(generation));
         let own = segments::own(arena::number(self));
         own.set_pair(pair, place);
-        own.attach(pair.segment(number), pair.side(), pair.peer());
+        own.attach(pair.segment(number), pair.side(), 0);
         self.inbound.set_path(Path::Ring);
         self.outbound.set_path(Path::Ring);
         self.record().reason.store(Reason::None as u32, Ordering::Relaxed);

@@ -1,11 +1,11 @@
 //! Connections that the kernel does not know (`levada fast --direct`).
 //!
-//! A client and a process that listens share a pool of segments ([`pairs`], [`pool`]). The client
-//! makes its connection there ([`connect`]), in the queue of a listener ([`listeners`]), and that
-//! takes it ([`accept`]). No TCP connection is underneath, so what TCP answers otherwise is answered
+//! A client and the processes that have a listener share a pool of segments ([`pairs`], [`pool`]).
+//! The client makes its connection there ([`connect`]), where it waits for the listener
+//! ([`listeners`]), and one of the processes takes it ([`accept`]). No TCP connection is underneath, so what TCP answers otherwise is answered
 //! here: the ends of a stream and resets ([`ends`]), the addresses and the options ([`answers`]).
 //!
-//! The first connection of two processes is one of the kernel's. Whatever is unusual is made by the
+//! The first connection to a listener is one of the kernel's. Whatever is unusual is made by the
 //! kernel, too.
 
 mod accept;
@@ -26,9 +26,9 @@ pub use accept::accept;
 pub use answers::{flags, has_own_flags, name, option, own_socket, set_nonblocking, set_option};
 pub use connect::{connect, has_connected};
 pub use ends::{bury_if_dead, goodbye, leave_for_good, ready, shutdown, take_error};
-pub use listeners::{accepted, announce, close, has_waiting, listened, shut};
-pub use pairs::{learn, made, retire};
-pub use pool::Pair;
+pub use listeners::{accepted, announce, close, end, has_waiting, leave, listened, shut};
+pub use pairs::{Member, learn, learn_member, made, retire};
+pub use pool::{Pair, Role};
 pub use stream::{receive, send};
 
 use crate::connection::Phase;
@@ -52,9 +52,9 @@ pub fn is_direct(entry: Entry) -> bool {
     entry.connection.phase() == Phase::Direct
 }
 
-/// The longest sleep while there are pools.
+/// The longest sleep while there are pools, or may be.
 pub fn longest_sleep() -> Option<Duration> {
-    (pairs::count() > 0).then_some(INTERVAL)
+    (pairs::count() > 0 || listeners::may_join()).then_some(INTERVAL)
 }
 
 /// Ends the connections with processes that were killed, if it is time to look.
@@ -71,6 +71,7 @@ pub fn sweep() {
     }
     // Clients that have come.
     monitor::collect();
+    listeners::sweep();
     if pairs::may_have_ended() {
         for entry in table::entries().filter(|entry| is_direct(*entry)) {
             if ends::bury_if_dead(entry) {
@@ -86,16 +87,15 @@ pub fn in_parent() {
     pairs::in_parent();
 }
 
-/// In the child of a fork: the listeners are its parent's.
+/// In the child of a fork. The next wait looks at once for listeners that it has inherited.
 pub fn in_child() {
-    accept::in_child();
+    SWEPT.store(spin::ticks().wrapping_sub(INTERVAL.as_millis() as u32), Ordering::Relaxed);
     listeners::in_child();
     pairs::in_child();
     connect::in_child();
 }
 
-/// No thread is at the tables during a fork, and no client is let into a queue of a listener that
-/// two processes would have.
+/// No thread is at the tables during a fork.
 pub fn before_fork() {
     pairs::before_fork();
     connect::before_fork();

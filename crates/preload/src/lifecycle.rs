@@ -166,7 +166,7 @@ pub fn closing(fd: c_int) {
         entry.connection.end();
     } else {
         if entry.connection.phase() == Phase::Listening {
-            direct::close(entry);
+            direct::leave(entry);
         }
         end_offer(entry, false);
     }

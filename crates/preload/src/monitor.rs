@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use levada_ring::Segment;
 use levada_ring::records::{OfferName, Reason, Record};
 use levada_ring::wire::{LENGTH, Refusal, Request, Response, VERSION, WAKING};
-use levada_ring::{Segment, Side};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,6 +18,7 @@ use rustix::net::{
 use smallvec::SmallVec;
 
 use crate::connection::{Connection, Phase};
+use crate::direct::{Member, Role};
 use crate::lock::Lock;
 use crate::table::Entry;
 use crate::{arena, direct, history, memory, private, segments, settings, shown, spin, waking};
@@ -355,12 +356,21 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
                 history::learn(history);
             }
         }
-        Response::Pool { peer, port, bells } => {
-            learn_pair((peer, Side::Acceptor, port), (true, bells), attached.into_iter());
+        Response::Pool { peer, listener, slot, port, bells } => {
+            let role = Role::Server(listener, slot);
+            let mut attached = attached.into_iter();
+            if let Some(pool) = attached.next()
+                && let Some(member) = member((0, peer), bells, attached)
+            {
+                direct::learn(role, port, pool, member);
+            }
         }
         // It has come too late: its pool is for the next one.
-        Response::Route { peer, port, pool, bells, .. } => {
-            learn_pair((peer, Side::Connector, port), (pool, bells), attached.into_iter());
+        Response::Route { .. } => learn_route(response, attached),
+        Response::Member { listener, peer, slot, bells } => {
+            if let Some(member) = member((slot, peer), bells, attached.into_iter()) {
+                direct::learn_member(listener, member);
+            }
         }
         Response::Process { .. }
         | Response::Listed
@@ -369,18 +379,29 @@ fn handle_known(response: Response, attached: Vec<OwnedFd>) {
     }
 }
 
-/// Notes the pool with another process, and what wakes that.
-fn learn_pair(
-    (peer, side, port): (u32, Side, u16),
-    (pool, bells): (bool, bool),
-    mut attached: impl Iterator<Item = OwnedFd>,
-) {
-    let parts = if pool { attached.next().zip(attached.next()) } else { None };
-    // A peer that could not be woken would wait for ever.
-    let can_wake = if bells { waking::learn(peer, attached) } else { waking::is_known(peer) };
-    if let Some((pool, line)) = parts.filter(|_| can_wake) {
-        direct::learn(peer, side, port, [pool, line]);
+/// Notes the pool of a listener.
+fn learn_route(response: Response, attached: Vec<OwnedFd>) {
+    let Response::Route { peer, listener, slot, port, pool: true, bells, .. } = response else {
+        return;
+    };
+    let mut attached = attached.into_iter();
+    if let Some(pool) = attached.next()
+        && let Some(member) = member((slot, peer), bells, attached)
+    {
+        direct::learn(Role::Client(listener), port, pool, member);
     }
+}
+
+/// The process at the other end of a line, with what wakes it.
+fn member(
+    (slot, number): (u8, u32),
+    bells: bool,
+    mut attached: impl Iterator<Item = OwnedFd>,
+) -> Option<Member> {
+    let line = attached.next()?;
+    // A peer that could not be woken would wait for ever.
+    let can_wake = if bells { waking::learn(number, attached) } else { waking::is_known(number) };
+    can_wake.then_some(Member { slot, number, line })
 }
 
 /// The time for which a call waits for the monitor. It goes on without an answer.
@@ -463,9 +484,9 @@ pub fn shut(listener: u32) {
     }
 }
 
-/// Asks for the listener that a connection of the kernel leads to: the number of its process, and
-/// its name.
-pub fn find(entry: Entry) -> Option<(u32, u32)> {
+/// Asks for the listener that a connection of the kernel leads to, and returns its number. With
+/// `again`, its pool is a new one.
+pub fn find(entry: Entry, again: bool) -> Option<u32> {
     // SAFETY: as in `listen`.
     let socket = unsafe { BorrowedFd::borrow_raw(entry.fd) };
     let asked = QUESTION.fetch_add(1, Ordering::Relaxed);
@@ -475,10 +496,10 @@ pub fn find(entry: Entry) -> Option<(u32, u32)> {
         }
         _ => None,
     };
-    let (response, attached) = ask(Request::Find { question: asked }, &[socket], read)??;
-    let Response::Route { peer, listener, port, pool, bells, .. } = response else { return None };
-    learn_pair((peer, Side::Connector, port), (pool, bells), attached.into_iter());
-    Some((peer, listener))
+    let (response, attached) = ask(Request::Find { question: asked, again }, &[socket], read)??;
+    let Response::Route { listener, .. } = response else { return None };
+    learn_route(response, attached);
+    Some(listener)
 }
 
 /// The connection that still waits for this response.

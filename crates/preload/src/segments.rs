@@ -130,9 +130,13 @@ impl Own {
         Some((unsafe { Leaked::from_address(address) }, side))
     }
 
-    /// The number of the process at the other end; 0 if that is this one.
-    pub fn peer(&self) -> u32 {
-        self.peer.load(Ordering::Relaxed)
+    /// The number of the process at the other end; 0 if that is this one. `None` if there is none
+    /// yet.
+    pub fn peer(&self) -> Option<u32> {
+        match self.pair() {
+            Some((pair, number, generation)) => pair.peer_of((number, generation)),
+            None => Some(self.peer.load(Ordering::Relaxed)),
+        }
     }
 
     /// Returns true if the peer sets marks of this process.

@@ -146,13 +146,9 @@ pub fn ring(connection: &Connection, waiter: Option<Waiter>) {
 fn ring_peer(connection: &Connection, waiter: Option<Waiter>) {
     connection.record().counters.wakeups.fetch_add(1, Ordering::Relaxed);
     match (segments::own(arena::number(connection)).peer(), waiter) {
-        (0, _) => ring_here(waiter),
-        (peer, Some(Waiter::Bell { bell, mark })) => {
-            if let Some(peer) = Peer::find(peer) {
-                peer.ring(bell, mark);
-            }
-        }
-        _ => {}
+        (Some(0), _) => ring_here(waiter),
+        (Some(peer), _) => ring_number(peer, waiter),
+        (None, _) => {}
     }
 }
 

@@ -163,7 +163,7 @@ fn clients_that_are_killed_keep_no_other_from_the_server() {
 
 #[test]
 fn what_is_unusual_is_made_by_the_kernel() {
-    for way in ["reuseport", "fastopen", "forked", "inherited"] {
+    for way in ["reuseport", "fastopen", "inherited"] {
         let (_server, port) = server("0", way, Sockets::Direct);
         let lines = client(&port, "plain").lines_until(30, |_| true);
         assert!(lines.iter().all(|line| line == "kernel f"), "{way}: {lines:?}");
@@ -276,6 +276,23 @@ fn all_threads_of_a_server_accept() {
         drop(client);
         server.end();
     }
+}
+
+/// Processes that have a listener since a fork take its connections together: one that is stopped
+/// or killed leaves them to the others.
+#[test]
+fn processes_accept_from_one_listener() {
+    let (_server, port) = server("0", "forked", Sockets::Direct);
+    client(&port, "plain").lines_until(20, |line| line == "direct f");
+    let (mut forked, port) = server("0", "prefork", Sockets::Direct);
+    let pids = [(); 2].map(|()| Pid::from_raw(forked.line().parse().unwrap()).unwrap());
+    let mut client = client(&port, "plain");
+    client.lines_until(20, |line| line.starts_with("direct "));
+    kill_process(pids[0], Signal::STOP).unwrap();
+    client.lines_until(20, |line| line == "direct b");
+    kill_process(pids[0], Signal::CONT).unwrap();
+    kill_process(pids[1], Signal::KILL).unwrap();
+    client.lines_until(20, |line| line == "direct a");
 }
 
 /// As TCP shows it: a process that is killed before it has read all resets its connections.

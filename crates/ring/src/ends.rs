@@ -25,6 +25,8 @@ pub enum End {
     Closed,
     /// By a reset: bytes were unread.
     Reset,
+    /// By a reset after the end of its stream.
+    LateReset,
 }
 
 /// The shared words of the side of one process.
@@ -141,7 +143,8 @@ impl Ends {
         match self.of(side).end.load(Ordering::Acquire) {
             0 => End::Open,
             1 => End::Closed,
-            _ => End::Reset,
+            2 => End::Reset,
+            _ => End::LateReset,
         }
     }
 }
@@ -168,12 +171,14 @@ mod tests {
     fn the_first_end_of_a_side_counts() {
         let ends = Ends::default();
         assert_eq!(ends.ended(Side::Acceptor), End::Open);
-        ends.end(Side::Acceptor, End::Reset);
-        ends.end(Side::Acceptor, End::Closed);
-        assert_eq!(ends.ended(Side::Acceptor), End::Reset);
-        assert_eq!(ends.ended(Side::Connector), End::Open);
-        ends.begin(1);
-        assert_eq!(ends.ended(Side::Acceptor), End::Open);
+        for end in [End::Closed, End::Reset, End::LateReset] {
+            ends.end(Side::Acceptor, end);
+            ends.end(Side::Acceptor, End::Closed);
+            assert_eq!(ends.ended(Side::Acceptor), end);
+            assert_eq!(ends.ended(Side::Connector), End::Open);
+            ends.begin(1);
+            assert_eq!(ends.ended(Side::Acceptor), End::Open);
+        }
     }
 
     #[test]

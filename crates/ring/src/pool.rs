@@ -1,4 +1,4 @@
-//! The segments that two processes share for their connections, in one file.
+//! The segments of the connections of a client to a listener, in one file.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
@@ -115,13 +115,13 @@ mod tests {
             one.allocate(number).unwrap();
             one.segment(number).begin()
         });
-        one.queue().push(5, (last, generations[1]), 0);
-        let waiting = other.queue().first(5, |_| true).unwrap();
+        one.queue().push((last, generations[1]), 0);
+        let waiting = other.queue().first(|_| true).unwrap();
         assert_eq!((waiting.segment, other.queue().made()), (last, 1));
         for (number, generation) in [0, last].into_iter().zip(generations) {
             assert_eq!(other.segment(number).ends().generation(), generation);
             one.segment(number).ends().set_address(7, true);
         }
-        assert!(one.queue().undo(waiting) && !other.queue().take(waiting));
+        assert!(one.queue().undo(waiting) && !other.queue().take(waiting, 0));
     }
 }

@@ -1,7 +1,8 @@
-//! The connections of one client that wait for the listeners of one server, in the first page of
-//! their [`Pool`](crate::Pool).
+//! The connections of one client that wait for a listener, in the first page of their
+//! [`Pool`](crate::Pool).
 //!
-//! Each segment has a word, which says whether its connection waits, and for which listener. The
+//! Several processes may have the listener, after a fork: each has a *slot* of the page. Each
+//! segment has a word, which says whether its connection waits, or which slot has taken it. The
 //! client makes it wait, and one compare-and-exchange takes it or undoes it: a process that is
 //! killed leaves nothing half done, and holds no lock. No other process has the page, so that a
 //! hostile one harms its own connections only.
@@ -10,40 +11,38 @@ use crate::Side;
 use crate::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::death;
 
-/// Segments of a pool: connections between two processes at a time. More go by the kernel.
+/// Segments of a pool: connections of a client to a listener at a time. More go by the kernel.
 #[cfg(not(loom))]
 pub const SEGMENTS: usize = 128;
 /// Loom explores every interleaving, so that its pools are small.
 #[cfg(loom)]
 pub const SEGMENTS: usize = 2;
 
-/// Listeners of a process that take connections. The place of one is its name, modulo this.
+/// Processes that may have a listener, one after the other or at a time. No slot is used twice.
 #[cfg(not(loom))]
-pub const LISTENERS: usize = 64;
+pub const SLOTS: usize = 128;
 /// As above.
 #[cfg(loom)]
-pub const LISTENERS: usize = 2;
+pub const SLOTS: usize = 2;
 
-/// Names of listeners: a process gives none of them twice.
-pub const NAMES: u32 = 1 << NAME_BITS;
-
-const NAME_BITS: u32 = 22;
-const NAME: u32 = 2;
-const GENERATION: u32 = NAME + NAME_BITS;
+/// The lowest bit of a generation in a word.
+const GENERATION: u32 = 16;
+/// The lowest bit of a slot.
+const SLOT: u32 = 8;
 /// Of the two lowest bits: the connection waits, was taken, or was undone.
 const WAITING: u64 = 1;
 const TAKEN: u64 = 2;
 const UNDONE: u64 = 3;
 const KIND: u64 = 3;
+/// In the word of a slot: its process takes connections.
+const TAKES: u64 = 1 << 32;
 
-/// A listener that takes connections, as its process shows it.
+/// How a process takes connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
-    /// Its name, less than [`NAMES`].
-    pub name: u32,
     /// The number that marks are set for.
     pub mark: u16,
-    /// Connections of one client that may wait.
+    /// Connections of one client that may wait. With 0, no further ones are let in.
     pub backlog: u8,
 }
 
@@ -55,20 +54,22 @@ pub struct Waiting {
     word: u64,
 }
 
-/// The shared words of a listener.
+/// The shared words of a process that has the listener.
 #[repr(C)]
 #[derive(Default)]
-struct Listener {
-    /// By the server: 0 while it is closed, else an [`Open`].
+struct Slot {
+    /// By the process: 0 if it takes no connections, else an [`Open`].
     open: AtomicU64,
-    /// A bit for each bell of the server by which a thread of it waits for this listener.
+    /// A bit for each bell by which a thread of the process waits for connections.
     bells: AtomicU32,
+    /// By the client: 1 once it can wake the process, and sees its end.
+    is_known: AtomicU32,
 }
 
-/// The shared words of a client and a server.
+/// The shared words of a client and the processes that have a listener.
 #[repr(C)]
 pub struct Queue {
-    listeners: [Listener; LISTENERS],
+    slots: [Slot; SLOTS],
     /// By the client: connections that it has made.
     made: AtomicU64,
     /// By the client: which connection of two was made first.
@@ -82,7 +83,7 @@ pub struct Queue {
 impl Default for Queue {
     fn default() -> Self {
         Self {
-            listeners: std::array::from_fn(|_| Listener::default()),
+            slots: std::array::from_fn(|_| Slot::default()),
             made: AtomicU64::new(0),
             orders: std::array::from_fn(|_| AtomicU32::new(0)),
             words: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -91,50 +92,59 @@ impl Default for Queue {
     }
 }
 
-/// The name of the listener that a word is for, if its connection waits.
-fn awaited(word: u64) -> Option<u32> {
-    (word & KIND == WAITING).then_some((word >> NAME) as u32 % NAMES)
-}
-
 impl Queue {
-    fn listener(&self, name: u32) -> &Listener {
-        &self.listeners[name as usize % LISTENERS]
+    fn slot(&self, slot: u8) -> &Slot {
+        &self.slots[usize::from(slot) % SLOTS]
     }
 
-    /// Lets the client in, by the server.
-    pub fn open(&self, listener: Open) {
-        let Open { name, mark, backlog } = listener;
-        let word = u64::from(name) << 32 | u64::from(mark) << 16 | u64::from(backlog.max(1));
-        self.listener(name).open.store(word, Ordering::SeqCst);
-    }
-
-    /// Lets the client in no more, by the server. Then it takes what waits: a client that has made
-    /// a connection looks once more whether the listener is [open](Self::find), and one of the two
-    /// sees what the other has written.
-    pub fn close(&self, name: u32) {
-        self.listener(name).open.store(0, Ordering::SeqCst);
+    /// Shows how the process of a slot takes connections.
+    pub fn open(&self, slot: u8, Open { mark, backlog }: Open) {
+        let word = TAKES | u64::from(mark) << 16 | u64::from(backlog);
+        self.slot(slot).open.store(word, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// The listener with a name, if it is open.
-    pub fn find(&self, name: u32) -> Option<Open> {
+    /// The process of a slot takes no connections any more. After this, it looks for what waits: a
+    /// client that has made a connection looks once more whether a slot is [open](Self::find), and
+    /// one of the two sees what the other has written.
+    pub fn close(&self, slot: u8) {
+        self.slot(slot).open.store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let word = self.listener(name).open.load(Ordering::SeqCst);
-        let is_open = word as u8 != 0 && (word >> 32) as u32 == name;
-        is_open.then_some(Open { name, mark: (word >> 16) as u16, backlog: word as u8 })
     }
 
-    /// The connections that wait for a listener.
-    pub fn count(&self, name: u32) -> usize {
-        let waits = |word: &&AtomicU64| awaited(word.load(Ordering::Relaxed)) == Some(name);
+    /// How the process of a slot takes connections, if it does.
+    pub fn find(&self, slot: u8) -> Option<Open> {
+        fence(Ordering::SeqCst);
+        let word = self.slot(slot).open.load(Ordering::SeqCst);
+        (word & TAKES != 0).then_some(Open { mark: (word >> 16) as u16, backlog: word as u8 })
+    }
+
+    /// Notes that the client knows the process of a slot, which takes its connections from then on.
+    pub fn know(&self, slot: u8) {
+        self.slot(slot).is_known.store(1, Ordering::Release);
+    }
+
+    /// Returns true if the client knows the process of a slot.
+    pub fn is_known(&self, slot: u8) -> bool {
+        self.slot(slot).is_known.load(Ordering::Acquire) != 0
+    }
+
+    /// Returns true if no slot is open.
+    pub fn is_closed(&self) -> bool {
+        (0..SLOTS as u8).all(|slot| self.find(slot).is_none())
+    }
+
+    /// The connections that wait.
+    pub fn count(&self) -> usize {
+        let waits = |word: &&AtomicU64| word.load(Ordering::Relaxed) & KIND == WAITING;
         self.words.iter().filter(waits).count()
     }
 
     /// Lets the connection of a segment wait, by the client. `order` is higher than that of each
     /// connection that it has made before.
-    pub fn push(&self, name: u32, (segment, generation): (u8, u64), order: u32) -> Waiting {
+    pub fn push(&self, (segment, generation): (u8, u64), order: u32) -> Waiting {
         let place = usize::from(segment) % SEGMENTS;
-        let word = generation << GENERATION | u64::from(name % NAMES) << NAME | WAITING;
+        let word = generation << GENERATION | WAITING;
         self.orders[place].store(order, Ordering::Relaxed);
         death::point();
         // The server sees the rings as they were reset.
@@ -144,23 +154,22 @@ impl Queue {
         Waiting { segment, word }
     }
 
-    /// The connection that has waited longest for a listener, of those in segments that
-    /// `is_usable` accepts.
-    pub fn first(&self, name: u32, is_usable: impl Fn(u8) -> bool) -> Option<Waiting> {
+    /// The connection that has waited longest, of those in segments that `is_usable` accepts.
+    pub fn first(&self, is_usable: impl Fn(u8) -> bool) -> Option<Waiting> {
         let order = |segment: u8| self.orders[usize::from(segment)].load(Ordering::Relaxed);
         let all = self.words.iter().zip(0_u8..).filter_map(|(word, segment)| {
             let word = word.load(Ordering::Acquire);
-            let is_for_it = awaited(word) == Some(name) && is_usable(segment);
-            is_for_it.then_some((order(segment), Waiting { segment, word }))
+            let waits = word & KIND == WAITING && is_usable(segment);
+            waits.then_some((order(segment), Waiting { segment, word }))
         });
         let earlier = |one: &u32, other: &u32| one.wrapping_sub(*other).cast_signed() < 0;
         let first = all.reduce(|one, other| if earlier(&other.0, &one.0) { other } else { one });
         first.map(|(_, waiting)| waiting)
     }
 
-    /// Takes a connection, by the server. Returns false if it was taken or undone before.
-    pub fn take(&self, waiting: Waiting) -> bool {
-        self.settle(waiting, TAKEN)
+    /// Takes a connection, by the process of a slot. Returns false if it was taken or undone before.
+    pub fn take(&self, waiting: Waiting, slot: u8) -> bool {
+        self.settle(waiting, TAKEN | u64::from(slot) << SLOT)
     }
 
     /// Undoes a connection, by its client. Returns false if it was taken before.
@@ -168,11 +177,23 @@ impl Queue {
         self.settle(waiting, UNDONE)
     }
 
-    fn settle(&self, waiting: Waiting, kind: u64) -> bool {
+    fn settle(&self, waiting: Waiting, settled: u64) -> bool {
         let word = &self.words[usize::from(waiting.segment) % SEGMENTS];
-        let settled = waiting.word & !KIND | kind;
+        let settled = waiting.word >> GENERATION << GENERATION | settled;
         death::point();
         word.compare_exchange(waiting.word, settled, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The slot whose process has taken a connection. `None` if it waits, or was undone.
+    pub fn taker(&self, (segment, generation): (u8, u64)) -> Option<u8> {
+        let word = self.words[usize::from(segment) % SEGMENTS].load(Ordering::Acquire);
+        let is_it = word >> GENERATION == generation << GENERATION >> GENERATION;
+        (word & KIND == TAKEN && is_it).then_some((word >> SLOT) as u8)
+    }
+
+    /// Undoes a connection by its place, by its client. Returns false if it does not wait.
+    pub fn undo_waiting(&self, (segment, generation): (u8, u64)) -> bool {
+        self.undo(Waiting { segment, word: generation << GENERATION | WAITING })
     }
 
     /// Notes that a fork has given connections of a side to several processes.
@@ -190,18 +211,18 @@ impl Queue {
         self.made.load(Ordering::Acquire)
     }
 
-    /// Announces that a thread of the server is about to sleep until a bell. The caller looks for
-    /// connections after it.
-    pub fn announce(&self, name: u32, bell: u8) {
-        self.listener(name).bells.fetch_or(1 << (bell % 32), Ordering::SeqCst);
+    /// Announces that a thread of a slot's process is about to sleep until a bell. The caller looks
+    /// for connections after it.
+    pub fn announce(&self, slot: u8, bell: u8) {
+        self.slot(slot).bells.fetch_or(1 << (bell % 32), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the bells that are to be rung for a new connection, a bit for each. A client that is
-    /// killed before it has rung them delays its own connections only.
-    pub fn take_bells(&self, name: u32) -> u32 {
+    /// Takes the bells of a slot's process that are to be rung for a new connection, a bit for each.
+    /// A client that is killed before it has rung them delays its own connections only.
+    pub fn take_bells(&self, slot: u8) -> u32 {
         fence(Ordering::SeqCst);
-        let bells = &self.listener(name).bells;
+        let bells = &self.slot(slot).bells;
         death::point();
         let taken = match bells.load(Ordering::Relaxed) {
             0 => 0,

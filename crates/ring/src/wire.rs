@@ -9,7 +9,7 @@ use crate::Side;
 /// Bytes of every message.
 pub const LENGTH: usize = 24;
 /// The version of these messages, which [`Request::Hello`] states.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// The eventfds of a process that its peers may ring, see [`Waiter::Bell`](crate::Waiter::Bell).
 pub const BELLS: usize = 4;
 /// Descriptors that wake a process: its [`BELLS`] eventfds, and the file of its
@@ -57,11 +57,11 @@ pub enum Request {
         run: u64,
     },
     /// The attached socket listens, and takes connections by [`Queue`](crate::queue::Queue)s, too.
-    /// [`Response::Listening`] answers.
+    /// [`Response::Listening`] answers. Processes that have the same socket take them together.
     Listen {
         /// It is returned in the response.
         question: u32,
-        /// The name of the listener, see [`Open`](crate::queue::Open).
+        /// The name of the listener, which this process gives to no other one.
         listener: u32,
     },
     /// Asks for the listener that the attached socket is connected to. [`Response::Route`] or
@@ -69,8 +69,10 @@ pub enum Request {
     Find {
         /// It is returned in the response.
         question: u32,
+        /// This process has no pool of the listener any more, and needs another one.
+        again: bool,
     },
-    /// A listener has ended. There is no response.
+    /// A listener has ended in this process. There is no response.
     Shut {
         /// As in [`Request::Listen`].
         listener: u32,
@@ -122,20 +124,23 @@ pub enum Response {
         /// True if clients find it.
         is_known: bool,
     },
-    /// A listener. Attached are, if `pool`, the file of the [`Pool`](crate::Pool) of both processes
-    /// and this one's end of a Unix socketpair, whose other end the process that listens has; and,
-    /// if `bells`, what wakes that ([`WAKING`]).
+    /// A listener. Attached are, if `pool`, the file of the [`Pool`](crate::Pool) of this process and
+    /// the listener, and this one's end of a Unix socketpair, whose other end a process that listens
+    /// has; and, if `bells`, what wakes that ([`WAKING`]).
     Route {
         /// As in the request.
         question: u32,
-        /// The number of the process that listens.
+        /// The number of the process that listens; of several, the first.
         peer: u32,
-        /// As in [`Request::Listen`].
+        /// The number of the listener.
         listener: u32,
+        /// The slot of the process, see [`Queue`](crate::queue::Queue).
+        slot: u8,
         /// The first of the ports that are bound for connections of this process, one for each
         /// segment.
         port: u16,
-        /// True for the first route between the two processes.
+        /// True for the first route of this process to the listener. Else only the question, the
+        /// listener and the port are stated.
         pool: bool,
         /// True if what wakes the peer is attached.
         bells: bool,
@@ -145,10 +150,27 @@ pub enum Response {
         /// As in the request.
         question: u32,
     },
-    /// A client has got its first route to this process. Attached as to [`Response::Route`].
+    /// Another process has the listener of a [`Response::Route`], too. Attached are this process's
+    /// end of a line to it and, if `bells`, what wakes it.
+    Member {
+        /// As in the route.
+        listener: u32,
+        /// The number of the process that listens.
+        peer: u32,
+        /// Its slot.
+        slot: u8,
+        /// True if what wakes it is attached.
+        bells: bool,
+    },
+    /// A client has got its first route to a listener of this process. Attached as to
+    /// [`Response::Route`].
     Pool {
         /// The number of the client.
         peer: u32,
+        /// As in [`Request::Listen`].
+        listener: u32,
+        /// The slot of this process.
+        slot: u8,
         /// The first of the ports of its connections.
         port: u16,
         /// True if what wakes the peer is attached.
@@ -235,7 +257,9 @@ impl Request {
             Self::Listen { question, listener } => {
                 Fields { word: listener, ..fields(7, question.into()) }
             }
-            Self::Find { question } => fields(8, question.into()),
+            Self::Find { question, again } => {
+                Fields { small: again.into(), ..fields(8, question.into()) }
+            }
             Self::Shut { listener } => Fields { word: listener, ..fields(9, 0) },
         }
         .encode()
@@ -246,7 +270,7 @@ impl Request {
     /// # Errors
     /// [`Unknown`] for any other bytes than [`encode`](Self::encode) makes.
     pub fn decode(bytes: &[u8]) -> Result<Self, Unknown> {
-        let Fields { kind, word, first, second, .. } = Fields::decode(bytes)?;
+        let Fields { kind, small, word, first, second } = Fields::decode(bytes)?;
         let request = match kind {
             1 => {
                 let version = u32::try_from(second).map_err(|_| Unknown)?;
@@ -258,7 +282,7 @@ impl Request {
             5 => Self::List { run: first },
             6 => Self::Watch { run: first },
             7 => Self::Listen { question: first as u32, listener: word },
-            8 => Self::Find { question: first as u32 },
+            8 => Self::Find { question: first as u32, again: small != 0 },
             9 => Self::Shut { listener: word },
             _ => return Err(Unknown),
         };
@@ -287,16 +311,27 @@ impl Response {
             }
             Self::Listed => Fields { kind: 21, ..Fields::default() },
             Self::Welcome => Fields { kind: 22, ..Fields::default() },
-            Self::Route { question, peer, listener, port, pool, bells } => Fields {
+            Self::Route { question, peer, listener, slot, port, pool, bells } => Fields {
                 kind: 23,
                 small: u8::from(pool) | u8::from(bells) << 1,
                 word: peer,
                 first: u64::from(question) << 32 | u64::from(listener),
-                second: port.into(),
+                second: u64::from(slot) << 32 | u64::from(port),
             },
-            Self::Pool { peer, port, bells } => {
-                Fields { kind: 24, small: bells.into(), word: peer, first: 0, second: port.into() }
-            }
+            Self::Pool { peer, listener, slot, port, bells } => Fields {
+                kind: 24,
+                small: bells.into(),
+                word: peer,
+                first: listener.into(),
+                second: u64::from(slot) << 32 | u64::from(port),
+            },
+            Self::Member { listener, peer, slot, bells } => Fields {
+                kind: 27,
+                small: bells.into(),
+                word: peer,
+                first: listener.into(),
+                second: u64::from(slot) << 32,
+            },
             Self::NoRoute { question } => Fields { kind: 25, word: question, ..Fields::default() },
             Self::Listening { question, is_known } => {
                 Fields { kind: 26, small: is_known.into(), word: question, ..Fields::default() }
@@ -334,13 +369,26 @@ impl Response {
                 question: (first >> 32) as u32,
                 peer: word,
                 listener: first as u32,
+                slot: (second >> 32) as u8,
                 port: second as u16,
                 pool: small & 1 != 0,
                 bells: small & 2 != 0,
             },
-            24 => Self::Pool { peer: word, port: second as u16, bells: small & 1 != 0 },
+            24 => Self::Pool {
+                peer: word,
+                listener: first as u32,
+                slot: (second >> 32) as u8,
+                port: second as u16,
+                bells: small != 0,
+            },
             25 => Self::NoRoute { question: word },
             26 => Self::Listening { question: word, is_known: small != 0 },
+            27 => Self::Member {
+                listener: first as u32,
+                peer: word,
+                slot: (second >> 32) as u8,
+                bells: small != 0,
+            },
             _ => return Err(Unknown),
         };
         if response.encode() == bytes { Ok(response) } else { Err(Unknown) }
@@ -361,7 +409,8 @@ mod tests {
             Request::List { run: 0 },
             Request::Watch { run: 9 },
             Request::Listen { question: u32::MAX, listener: 3 },
-            Request::Find { question: 11 },
+            Request::Find { question: 11, again: false },
+            Request::Find { question: 1 << 31, again: true },
             Request::Shut { listener: u32::MAX },
         ];
         for request in requests {
@@ -379,10 +428,21 @@ mod tests {
             let listener = u32::MAX;
             let question = 1 << 31;
             responses.push(Response::Listening { question, is_known: flag });
-            responses.push(Response::Pool { peer: 3, port: u16::MAX, bells: flag });
-            let pool = flag;
+            let slot = 127;
+            let port = u16::MAX;
             let bells = !flag;
-            responses.push(Response::Route { question, peer: 3, listener, port: 9, pool, bells });
+            responses.push(Response::Pool { peer: 3, listener, slot, port, bells });
+            responses.push(Response::Member { listener, peer: 3, slot, bells });
+            let pool = flag;
+            responses.push(Response::Route {
+                question,
+                peer: 3,
+                listener,
+                slot,
+                port,
+                pool,
+                bells,
+            });
         }
         for side in [Side::Connector, Side::Acceptor] {
             for bells in [false, true] {

@@ -10,7 +10,6 @@ use libc::{c_int, pollfd, sockaddr, socklen_t};
 use super::listeners::{self, Listener};
 use super::{answers, pairs};
 use crate::connection::{Connection, Phase};
-use crate::lock::Lock;
 use crate::table::{self, Entry};
 use crate::{arena, errno, lifecycle, monitor, poll, real, seccomp, tcp, tcp_only};
 
@@ -23,14 +22,6 @@ enum Found {
     Connection(c_int),
     Failure(c_int),
     Nothing,
-}
-
-/// Held while a thread accepts from the kernel for a listener that has no queues yet.
-static WITHOUT_QUEUES: Lock = Lock::new();
-
-/// In the child of a fork: no thread of its parent accepts here.
-pub fn in_child() {
-    WITHOUT_QUEUES.free();
 }
 
 /// The arguments of accept4(2) after the listener.
@@ -58,16 +49,19 @@ pub unsafe fn accept(
         return None;
     }
     let call = Call { address, length, flags };
+    if listeners::may_join() {
+        super::sweep();
+    }
     let mut deadline = None;
     loop {
         let found = match listeners::find(entry) {
             // SAFETY: as the caller promises.
             Some(listener) => unsafe { from_both(entry, listener, call) },
-            // Another process may take what this thread sees, and it would wait in the kernel.
-            None if listeners::is_shared(entry.connection) => return None,
+            // Another program may take what this thread sees, and it would wait in the kernel.
+            None if entry.connection.is_handed_over.load(Ordering::Relaxed) != 0 => return None,
             // No thread waits in the kernel, where it would not learn of a queue.
             // SAFETY: as the caller promises.
-            None => unsafe { from_kernel(fd, &WITHOUT_QUEUES, call) }.inspect(|new| {
+            None => unsafe { from_kernel(entry, call) }.inspect(|new| {
                 if *new >= 0 {
                     listeners::accepted(fd);
                 }
@@ -96,7 +90,7 @@ unsafe fn from_both(entry: Entry, listener: &'static Listener, call: Call) -> Op
     // SAFETY: as the caller promises.
     let by_queue = || unsafe { from_queue(entry, listener, call) };
     // SAFETY: as the caller promises.
-    let accept = || unsafe { from_kernel(entry.fd, &listener.in_kernel, call) };
+    let accept = || unsafe { from_kernel(entry, call) };
     let by_kernel = || match accept() {
         // The number of the stock is one more for the program.
         Some(..0) if errno::last() == libc::EMFILE && listener.stock.release() => accept(),
@@ -136,14 +130,15 @@ fn deadline_of(fd: c_int) -> Option<Instant> {
 ///
 /// # Safety
 /// As accept4(2) demands.
-unsafe fn from_kernel(fd: c_int, lock: &Lock, call: Call) -> Option<c_int> {
-    // No other thread takes it in between. In a handler that has interrupted one, the call is made.
-    let _guard = lock.lock();
-    if tcp::ready(fd, libc::POLLIN) == 0 {
+unsafe fn from_kernel(entry: Entry, call: Call) -> Option<c_int> {
+    // No other thread, nor process, takes it in between. In a handler that has interrupted one, the
+    // call is made.
+    let _guard = entry.connection.accepting.lock();
+    if tcp::ready(entry.fd, libc::POLLIN) == 0 {
         return None;
     }
     // SAFETY: as the caller promises.
-    let new = unsafe { real::accept4(fd, call.address, call.length, call.flags) };
+    let new = unsafe { real::accept4(entry.fd, call.address, call.length, call.flags) };
     if new >= 0 {
         let saved = errno::last();
         lifecycle::is_new(new);

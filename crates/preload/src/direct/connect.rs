@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use levada_ring::Side;
-use levada_ring::queue::Open;
 use levada_ring::records::{Reason, Record};
 use libc::{c_int, sockaddr, socklen_t};
 
@@ -27,6 +25,8 @@ struct Target {
     count: u32,
     /// The time of the last question to the monitor, in [`ticks`](spin::ticks).
     asked: u32,
+    /// The monitor has a route, whose pool this process has no more.
+    lacks_pool: bool,
     route: Option<Route>,
 }
 
@@ -34,10 +34,8 @@ struct Target {
 #[derive(Clone, Copy)]
 struct Route {
     pair: &'static Pair,
-    /// The number of the process that listens: the pair may be that of another one meanwhile.
-    peer: u32,
-    /// The name of the listener.
-    name: u32,
+    /// The number of the listener: the pair may be that of another one meanwhile.
+    listener: u32,
     /// It was found open. Before, its process has not heard of this one, or it was closed already.
     was_open: bool,
 }
@@ -92,9 +90,9 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
 
 /// The result of the call; `None` if there is no room, or the listener is not open.
 fn by_queue(entry: Entry, target: SocketAddr, route: Route) -> Option<c_int> {
-    let Route { pair, peer, name, was_open } = route;
-    let (place, listener) = match pair.connect((peer, name), target.is_ipv6()) {
-        Made::Connection(place, listener) => (place, listener),
+    let Route { pair, listener, was_open } = route;
+    let place = match pair.connect(listener, target.is_ipv6()) {
+        Made::Connection(place) => place,
         Made::NoRoom => return None,
         Made::Closed => {
             if was_open {
@@ -106,7 +104,7 @@ fn by_queue(entry: Entry, target: SocketAddr, route: Route) -> Option<c_int> {
     // The pool stays mapped, also if another thread closes the connection.
     let _user = User::asleep(entry.number);
     begin(entry, pair, place, target);
-    ring((pair, peer), listener);
+    pair.ring();
     if !was_open {
         note(target, |route| Some(Route { was_open: true, ..route }));
     }
@@ -161,15 +159,6 @@ fn begin(entry: Entry, pair: &'static Pair, place: (u8, u64), target: SocketAddr
     epoll::look_again(entry.number);
 }
 
-/// Wakes the threads of the listener.
-fn ring((pair, peer): (&Pair, u32), Open { name, mark, .. }: Open) {
-    let bells = pair.queue().take_bells(name);
-    let is_asked = |bell: &u8| bells >> bell & 1 != 0;
-    for bell in (0..levada_ring::wire::BELLS as u8).filter(is_asked) {
-        waking::ring_number(peer, Some(levada_ring::Waiter::Bell { bell, mark }));
-    }
-}
-
 /// connect(2) on a connection.
 ///
 /// # Safety
@@ -197,14 +186,22 @@ pub fn has_connected(fd: c_int) {
     let Some(namespace) = tcp::namespace(fd).filter(|_| !tcp_only::is_on()) else { return };
     if is_worth_asking(target, namespace)
         && waking::prepare().is_ok()
-        && let Some((peer, name)) = monitor::find(entry)
-        && let Some(pair) = pairs::find(peer, Side::Connector)
+        && let Some(listener) = monitor::find(entry, lacks_pool(target, namespace))
     {
+        let pair = pairs::find(listener);
+        let route = pair.map(|pair| Route { pair, listener, was_open: false });
         TARGETS.with(|all| {
-            let known = all.iter_mut().filter(|one| one.is_in(target, namespace));
-            known.for_each(|one| one.route = Some(Route { pair, peer, name, was_open: false }));
+            for one in all.iter_mut().filter(|one| one.is_in(target, namespace)) {
+                one.route = route;
+                one.lacks_pool = route.is_none();
+            }
         });
     }
+}
+
+fn lacks_pool(target: SocketAddr, namespace: u64) -> bool {
+    let lacks = |one: &Target| one.is_in(target, namespace) && one.lacks_pool;
+    TARGETS.with(|all| all.iter().any(lacks)) == Some(true)
 }
 
 /// The time after which a listener is asked for again, in milliseconds.
@@ -219,7 +216,14 @@ fn is_worth_asking(target: SocketAddr, namespace: u64) -> bool {
             if all.len() >= MAX {
                 all.remove(0);
             }
-            all.push(Target { address: target, namespace, count: 0, asked: now, route: None });
+            all.push(Target {
+                address: target,
+                namespace,
+                count: 0,
+                asked: now,
+                lacks_pool: false,
+                route: None,
+            });
             all.len() - 1
         });
         let one = &mut all[at];

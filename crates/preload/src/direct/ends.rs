@@ -21,7 +21,7 @@ struct Used {
     segment: Leaked,
     side: Side,
     pair: &'static Pair,
-    place: u8,
+    place: (u8, u64),
     _user: User,
 }
 
@@ -29,8 +29,8 @@ fn place(number: u32) -> Option<Used> {
     let own = segments::own(number);
     let user = User::asleep(number);
     let (segment, side) = own.segment()?;
-    let (pair, place, _) = own.pair()?;
-    Some(Used { segment, side, pair, place, _user: user })
+    let (pair, number, generation) = own.pair()?;
+    Some(Used { segment, side, pair, place: (number, generation), _user: user })
 }
 
 /// The other side.
@@ -54,12 +54,18 @@ pub fn goodbye(entry: Entry) {
         connection.has_linger.load(Ordering::Relaxed) != 0 && tcp::lingers_not(entry.fd);
     let is_reset = is_unread || lingers_not;
     // Before the rings end: who sees their end sees how.
-    segment.ends().end(side, if is_reset { End::Reset } else { End::Closed });
+    let had_ended = connection.write_shut.load(Ordering::Relaxed) != 0;
+    segment.ends().end(side, if is_reset { reset(had_ended) } else { End::Closed });
     let other = inbound.as_mut().and_then(|inbound| inbound.consumer().abandon());
     drop(inbound);
     let waiter = connection.lock_outbound().and_then(|mut outbound| outbound.producer().finish());
     waking::ring(connection, waiter);
     waking::ring(connection, other);
+}
+
+/// A reset by a side that may have ended its stream before.
+fn reset(had_ended: bool) -> End {
+    if had_ended { End::LateReset } else { End::Reset }
 }
 
 /// Lets go of the segment of a connection that no process has any more when this one ends, or
@@ -80,15 +86,18 @@ pub fn leave_for_good(entry: Entry) {
 pub fn bury_if_dead(entry: Entry) -> bool {
     let Some(used) = place(entry.number) else { return false };
     let Used { segment, side, pair, .. } = used;
-    let is_dead = pair.is_down() || pair.is_left(peer_of(side), used.place);
-    if is_dead {
-        // It may have been killed at any step of its own end. TCP resets a connection whose process
-        // has ended with bytes that it has not read.
-        let end = if segment.has_unread(side) { End::Reset } else { End::Closed };
-        segment.ends().end(peer_of(side), end);
-        segment.bury(peer_of(side));
-    }
-    is_dead
+    let left = || pair.is_left(peer_of(side), used.place.0).then_some(End::Closed);
+    let Some(end) = pair.lost(used.place).or_else(left) else { return false };
+    // It may have been killed at any step of its own end. TCP resets a connection whose process has
+    // ended with bytes that it has not read.
+    let has_ended = || {
+        let mut inbound = entry.connection.lock_inbound();
+        inbound.as_mut().is_some_and(|inbound| inbound.consumer().is_finished())
+    };
+    let end = if segment.has_unread(side) { reset(has_ended()) } else { end };
+    segment.ends().end(peer_of(side), end);
+    segment.bury(peer_of(side));
+    true
 }
 
 /// Takes note of a reset by the peer.
@@ -97,10 +106,16 @@ pub fn note_reset(connection: &Connection) {
         return;
     }
     let number = crate::arena::number(connection);
-    let is_reset = place(number)
-        .is_some_and(|used| used.segment.ends().ended(peer_of(used.side)) == End::Reset);
-    if is_reset {
-        set_gone(connection, libc::ECONNRESET);
+    let Some(used) = place(number) else { return };
+    // As the kernel does after the end of the peer's stream, in the state CLOSE_WAIT.
+    let after_end = match connection.write_shut.load(Ordering::Relaxed) {
+        0 => libc::EPIPE,
+        _ => libc::ECONNRESET,
+    };
+    match used.segment.ends().ended(peer_of(used.side)) {
+        End::Reset => set_gone(connection, libc::ECONNRESET),
+        End::LateReset => set_gone(connection, after_end),
+        End::Open | End::Closed => {}
     }
 }
 

@@ -8,12 +8,12 @@ use levada_ring::queue::Open;
 use levada_ring::records::RECORDS;
 use libc::c_int;
 
+use super::pool::Pair;
 use super::stock::Stock;
 use super::{answers, is_on, pairs};
 use crate::connection::{Connection, Phase};
-use crate::lock::Lock;
 use crate::table::{self, Entry};
-use crate::{epoll, io_uring, monitor, process, seccomp, tcp, tcp_only, waking};
+use crate::{arena, epoll, io_uring, monitor, process, seccomp, tcp, tcp_only, waking};
 
 /// A listener with queues. It is never freed, for a thread may use it.
 pub struct Listener {
@@ -21,8 +21,6 @@ pub struct Listener {
     pub name: u32,
     /// Whose duplicates the descriptors of accepted connections are.
     pub stock: Stock,
-    /// Held while a thread accepts from the kernel: no other one takes what that thread has seen.
-    pub in_kernel: Lock,
     /// The port that it listens at.
     pub port: u16,
     /// Connections that were accepted.
@@ -30,6 +28,10 @@ pub struct Listener {
 }
 
 static ALL: [AtomicPtr<Listener>; RECORDS] = [const { AtomicPtr::new(null_mut()) }; RECORDS];
+
+/// Listeners that a fork has given to this process, by their numbers plus 1. It takes connections of
+/// their queues once another process does.
+static INHERITED: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 
 /// The listener with a number, once it has queues.
 pub fn find(entry: Entry) -> Option<&'static Listener> {
@@ -61,12 +63,12 @@ pub fn listened(fd: c_int, backlog: c_int) {
     // From now on, threads that wait for connections can be woken by a bell, see `open`.
     if !tcp_only::is_on() && !seccomp::is_sealed() && waking::prepare().is_ok() {
         if find(entry).is_none() {
-            set(entry, null_mut());
+            set(entry.number, null_mut());
         }
         entry.connection.advance(Phase::Fresh, Phase::Listening);
     }
     if let Some(listener) = find(entry).filter(|listener| pairs::is_open(listener.name)) {
-        let_in(entry, listener.name);
+        pairs::open(listener.name, opened(entry));
     }
 }
 
@@ -87,7 +89,7 @@ fn may_have_queues(entry: Entry) -> bool {
     let connection = entry.connection;
     let is_nonblocking = connection.nonblocking.load(Ordering::Relaxed) != 0;
     process::owns_tables()
-        && !is_shared(connection)
+        && connection.is_handed_over.load(Ordering::Relaxed) == 0
         && is_nonblocking == tcp::is_nonblocking(entry.fd)
         && connection.is_special.load(Ordering::Relaxed) == 0
         && !tcp_only::is_on()
@@ -111,33 +113,29 @@ fn open(entry: Entry) {
     let Some(name) = pairs::name_listener() else { return };
     let is_known = monitor::listen(entry, name);
     if is_known == Some(true) {
-        let in_kernel = Lock::new();
-        let accepted = AtomicU32::new(0);
-        let listener = Box::new(Listener { name, stock, in_kernel, port, accepted });
+        let listener = Box::new(Listener { name, stock, port, accepted: AtomicU32::new(0) });
         // Before the first client is let in.
-        set(entry, Box::into_raw(listener));
-        if let_in(entry, name) {
-            return;
-        }
-        set(entry, null_mut());
+        set(entry.number, Box::into_raw(listener));
+        pairs::open(name, opened(entry));
+        entry.connection.has_queues.store(1, Ordering::Relaxed);
+        return;
     }
-    pairs::forget_listener(name);
-    if is_known.is_some() {
+    pairs::close(name, None::<fn(_, _, _)>);
+    if is_known.is_some() && !is_shared(entry.connection) {
         entry.connection.advance(Phase::Listening, Phase::Settled);
     }
 }
 
-/// Lets clients in, unless another process has the listener, too.
-fn let_in(entry: Entry, name: u32) -> bool {
+/// How clients are let in.
+fn opened(entry: Entry) -> Open {
     let backlog = entry.connection.backlog.load(Ordering::Relaxed);
     // The kernel has one connection more wait than it was told.
     let backlog = backlog.saturating_add(1).min(SEGMENTS as u32) as u8;
-    let listener = Open { name, mark: entry.number as u16, backlog };
-    pairs::open(listener, || is_shared(entry.connection))
+    Open { mark: entry.number as u16, backlog }
 }
 
-fn set(entry: Entry, listener: *mut Listener) {
-    if let Some(place) = ALL.get(entry.number as usize) {
+fn set(number: u32, listener: *mut Listener) {
+    if let Some(place) = ALL.get(number as usize) {
         place.store(listener, Ordering::Release);
     }
 }
@@ -154,25 +152,98 @@ pub fn shut(entry: Entry) {
     }
 }
 
-/// As [`shut`], and resets the connections that wait, as the kernel does when a listener ends.
+/// This process takes no connections of a listener any more. Resets those that wait, as the kernel
+/// does when a listener ends, unless another process may take them.
 pub fn close(entry: Entry) {
-    shut(entry);
-    let Some(listener) = find(entry) else { return };
-    while let Some((pair, number, generation)) = pairs::take(listener.name) {
-        let waiters = pair.reset(number, generation);
-        waiters.into_iter().for_each(|waiter| waking::ring_number(pair.peer(), waiter));
+    let Some(listener) = find(entry) else { return shut(entry) };
+    close_queues(entry.number, listener, !is_shared(entry.connection));
+    if !is_shared(entry.connection) {
+        entry.connection.advance(Phase::Listening, Phase::Settled);
     }
-    pairs::forget_listener(listener.name);
-    if process::owns_tables() {
-        monitor::shut(listener.name);
+}
+
+/// This process has closed a listener, which others have still.
+pub fn leave(entry: Entry) {
+    if let Some(listener) = find(entry) {
+        close_queues(entry.number, listener, false);
     }
-    listener.stock.release();
+}
+
+/// A listener has ended in all processes.
+pub fn end(entry: Entry) {
+    match find(entry) {
+        Some(listener) => close_queues(entry.number, listener, true),
+        None => shut(entry),
+    }
     entry.connection.advance(Phase::Listening, Phase::Settled);
 }
 
-/// In the child of a fork: what waits, its parent accepts.
+fn close_queues(number: u32, listener: &Listener, is_last: bool) {
+    if !process::owns_tables() {
+        return;
+    }
+    set(number, null_mut());
+    pairs::close(listener.name, is_last.then_some(reset));
+    monitor::shut(listener.name);
+    listener.stock.release();
+}
+
+/// Resets a connection that this process has taken.
+fn reset(pair: &'static Pair, number: u8, generation: u64) {
+    let client = pair.peer_of((number, generation)).unwrap_or(0);
+    let waiters = pair.reset(number, generation);
+    waiters.into_iter().for_each(|waiter| waking::ring_number(client, waiter));
+}
+
+/// In the child of a fork, which has no queues yet.
 pub fn in_child() {
     ALL.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
+    let is_listener = |entry: &Entry| entry.connection.phase() == Phase::Listening;
+    let mut numbers: Vec<u32> =
+        table::entries().filter(is_listener).map(|entry| entry.number + 1).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.resize(INHERITED.len(), 0);
+    for (place, number) in INHERITED.iter().zip(numbers) {
+        place.store(number, Ordering::Relaxed);
+    }
+}
+
+/// Returns true if this process may have to take connections by queues, because another one does.
+pub fn may_join() -> bool {
+    INHERITED.iter().any(|place| place.load(Ordering::Relaxed) != 0)
+}
+
+/// Sees what other processes have done with the listeners that they share with this one.
+pub fn sweep() {
+    for place in &INHERITED {
+        let number = place.load(Ordering::Relaxed).checked_sub(1);
+        let connection = number.and_then(arena::connection);
+        let has_queues = |one: &Connection| one.has_queues.load(Ordering::Relaxed) != 0;
+        if connection.is_some_and(has_queues) {
+            place.store(0, Ordering::Relaxed);
+            let entry = table::entries().find(|entry| Some(entry.number) == number);
+            if let Some(entry) = entry.filter(|entry| find(*entry).is_none())
+                && entry.connection.phase() == Phase::Listening
+                && may_have_queues(entry)
+            {
+                open(entry);
+            }
+        }
+    }
+    // One that another process has ended by shutdown(2).
+    for number in pairs::marks() {
+        let has_ended = |one: &Connection| one.phase() != Phase::Listening;
+        // SAFETY: as in `find`.
+        let listener = ALL
+            .get(number as usize)
+            .and_then(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+        if arena::connection(number).is_some_and(has_ended)
+            && let Some(listener) = listener
+        {
+            close_queues(number, listener, true);
+        }
+    }
 }
 
 /// Returns true if all of a connection is as after socket(2).

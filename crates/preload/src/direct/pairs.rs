@@ -1,81 +1,68 @@
-//! The processes that this one has a pool with, and the listeners that it takes connections for.
+//! The pools of this process, and the listeners that it takes connections for.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use levada_ring::Side;
-use levada_ring::queue::{LISTENERS, NAMES, Open};
+use levada_ring::queue::Open;
 
-use super::pool::Pair;
+use super::pool::{Pair, Role};
 use super::{is_direct, ports};
 use crate::lock::Guarded;
 use crate::{epoll, process, segments, table, waking};
 
 /// Pools of this process.
 const MAX: usize = 256;
+/// Listeners of this process that take connections. The place of one is its name, modulo this.
+const LISTENERS: usize = 64;
 
 struct All {
     /// The pair whose turn it is first.
     pairs: Vec<&'static Pair>,
     /// Pairs whose pools are unmapped.
     free: Vec<&'static Pair>,
-    listeners: [Listed; LISTENERS],
+    listeners: [Option<Listed>; LISTENERS],
     /// The name of the next listener.
     next: u32,
 }
 
 /// A listener with queues, at the place of its name.
 #[derive(Clone, Copy)]
-enum Listed {
-    Free,
-    /// Connections may wait, and no more are let in.
-    Shut(u32),
-    Open(Open),
-}
-
-impl Listed {
-    fn name(&self) -> Option<u32> {
-        match self {
-            Self::Free => None,
-            Self::Shut(name) => Some(*name),
-            Self::Open(open) => Some(open.name),
-        }
-    }
+struct Listed {
+    name: u32,
+    /// `None` before clients are let in.
+    open: Option<Open>,
 }
 
 static ALL: Guarded<All> = Guarded::new(All {
     pairs: Vec::new(),
     free: Vec::new(),
-    listeners: [Listed::Free; LISTENERS],
+    listeners: [None; LISTENERS],
     next: 0,
 });
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl All {
-    /// Those in which this process listens.
-    fn as_server(&self) -> impl Iterator<Item = &&'static Pair> {
-        self.pairs.iter().filter(|pair| pair.is_of_server())
+    /// Those of the clients of a listener of this process.
+    fn of(&self, name: u32) -> impl Iterator<Item = &&'static Pair> {
+        self.pairs.iter().filter(move |pair| pair.is_of(name))
     }
 
-    fn place(&mut self, name: u32) -> Option<&mut Listed> {
-        self.listeners.iter_mut().find(|listed| listed.name() == Some(name))
+    fn listed(&mut self, name: u32) -> Option<&mut Listed> {
+        self.listeners.iter_mut().flatten().find(|listed| listed.name == name)
     }
 
-    fn shut(&mut self, name: u32) {
-        if let Some(place) = self.place(name) {
-            *place = Listed::Shut(name);
-            self.as_server().for_each(|pair| pair.queue().close(name));
+    /// Lets the clients of a listener in as `change` says.
+    fn change(&mut self, name: u32, change: impl FnOnce(Option<Open>) -> Option<Open>) {
+        let Some(listed) = self.listed(name) else { return };
+        listed.open = change(listed.open);
+        if let Some(open) = listed.open {
+            self.of(name).for_each(|pair| pair.let_in(open));
         }
     }
 
-    /// Lets go of the pools with processes that have ended, unless they are used still.
+    /// Lets go of the pools that are over, unless they are used still.
     fn retire(&mut self) {
-        let names = || self.listeners.iter().filter_map(Listed::name);
-        let is_over = |pair: &mut &'static Pair| {
-            let pair = *pair;
-            pair.retire(|| names().any(|name| pair.has_waiting(name)))
-        };
-        self.free.extend(self.pairs.extract_if(.., is_over));
+        self.free.extend(self.pairs.extract_if(.., |pair| pair.retire()));
         COUNT.store(self.pairs.len(), Ordering::Relaxed);
     }
 }
@@ -85,22 +72,31 @@ pub fn count() -> usize {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// The pool with a process, if there is one.
-pub fn find(peer: u32, side: Side) -> Option<&'static Pair> {
-    let is_it =
-        |pair: &&&'static Pair| pair.peer() == peer && pair.side() == side && !pair.is_down();
+/// The pool of a listener, which has this number with the monitor, if there is one.
+pub fn find(listener: u32) -> Option<&'static Pair> {
+    let is_it = |pair: &&&'static Pair| pair.role() == Role::Client(listener) && !pair.is_down();
     ALL.with(|all| all.pairs.iter().find(is_it).copied())?
 }
 
-/// Notes a pool that the monitor has handed to this process and to another one, with this one's end
-/// of the line.
-pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
+/// A process of the other side of a pool.
+pub struct Member {
+    /// Its slot; 0 for a client.
+    pub slot: u8,
+    /// Its number.
+    pub number: u32,
+    /// This process's end of the line.
+    pub line: OwnedFd,
+}
+
+/// Notes a pool that the monitor has handed to this process and to another one.
+pub fn learn(role: Role, port: u16, pool: OwnedFd, member: Member) {
     let free = ALL.with(|all| all.free.pop()).flatten();
-    let Some(pair) = Pair::open((peer, side), port, &pool, free) else {
+    let Some(pair) = Pair::open(role, port, &pool, free) else {
         ALL.with(|all| all.free.extend(free));
         return;
     };
-    let is_kept = pair.keep(pool.as_fd(), line);
+    pair.keep(pool.as_fd());
+    let is_kept = pair.add(member.slot, member.number, member.line);
     let add = |all: &mut All| {
         all.retire();
         if !is_kept || all.pairs.len() >= MAX {
@@ -108,87 +104,97 @@ pub fn learn(peer: u32, side: Side, port: u16, [pool, line]: [OwnedFd; 2]) {
         }
         all.pairs.push(pair);
         COUNT.store(all.pairs.len(), Ordering::Relaxed);
-        let open = all.listeners.iter().filter_map(|listed| match listed {
-            Listed::Open(open) if side == Side::Acceptor => Some(*open),
-            _ => None,
-        });
-        Some(open.inspect(|open| pair.queue().open(*open)).collect::<Vec<Open>>())
+        let Role::Server(name, _) = role else { return Some(None) };
+        let open = all.listed(name).and_then(|listed| listed.open);
+        Some(open.inspect(|open| pair.let_in(*open)))
     };
     match ALL.with(add).flatten() {
-        Some(open) => wake(&open),
+        Some(open) => wake(open),
         None if pair.give_up() => drop(ALL.with(|all| all.free.push(pair))),
         None => {}
     }
 }
 
-/// Threads that sleep on these listeners look at the queues of all clients from now on.
-fn wake(listeners: &[Open]) {
-    if !listeners.is_empty() {
-        listeners.iter().for_each(|open| epoll::look_again(open.mark.into()));
+/// Notes another process that has a listener, in the pool of this client.
+pub fn learn_member(listener: u32, member: Member) {
+    let Member { slot, number, line } = member;
+    let add = |all: &mut All| {
+        let is_it = |pair: &&&'static Pair| pair.role() == Role::Client(listener);
+        all.pairs.iter().find(is_it).map(|pair| pair.add(slot, number, line))
+    };
+    ALL.with(add);
+}
+
+/// Threads that sleep on a listener look at the queues of all clients from now on.
+fn wake(listener: Option<Open>) {
+    if let Some(open) = listener {
+        epoll::look_again(open.mark.into());
         waking::ring_all_own();
     }
 }
 
-/// Lets go of the pools with processes that have ended.
+/// Lets go of the pools that are over.
 pub fn retire() {
     ALL.with(All::retire);
 }
 
-/// Returns true if a process that this one has a pool with has ended, or one of its processes may
-/// have that share connections.
+/// Returns true if a process that this one has a pool with may have ended.
 pub fn may_have_ended() -> bool {
-    let is_it = |pair: &&&'static Pair| pair.is_down() || pair.has_forked_peer();
-    ALL.with(|all| all.pairs.iter().filter(is_it).count() > 0) == Some(true)
+    ALL.with(|all| all.pairs.iter().any(|pair| pair.may_have_ended())) == Some(true)
 }
 
 /// The name of a new listener. `None` if there are too many.
 pub fn name_listener() -> Option<u32> {
     ALL.with(|all| {
-        let names = all.next..NAMES.min(all.next.saturating_add(LISTENERS as u32));
-        let is_free =
-            |name: &u32| matches!(all.listeners[*name as usize % LISTENERS], Listed::Free);
+        let names = all.next..all.next.checked_add(LISTENERS as u32)?;
+        let is_free = |name: &u32| all.listeners[*name as usize % LISTENERS].is_none();
         let name = names.into_iter().find(is_free)?;
-        all.listeners[name as usize % LISTENERS] = Listed::Shut(name);
+        all.listeners[name as usize % LISTENERS] = Some(Listed { name, open: None });
         all.next = name + 1;
         Some(name)
     })?
 }
 
-/// Lets clients in, unless `is_shared` says, while no fork is under way, that another process has
-/// the listener, too. Returns true if it is open.
-pub fn open(listener: Open, is_shared: impl FnOnce() -> bool) -> bool {
-    let is_open = ALL.with(|all| {
-        if is_shared() {
-            return false;
-        }
-        let Some(place) = all.place(listener.name) else { return false };
-        *place = Listed::Open(listener);
-        all.as_server().for_each(|pair| pair.queue().open(listener));
-        true
-    });
-    let is_open = is_open == Some(true);
-    wake(if is_open { std::slice::from_ref(&listener) } else { &[] });
-    is_open
+/// Lets clients in.
+pub fn open(name: u32, open: Open) {
+    ALL.with(|all| all.change(name, |_| Some(open)));
+    wake(Some(open));
 }
 
 /// Returns true if clients are let in.
 pub fn is_open(name: u32) -> bool {
-    let is_it = |listed: &Listed| matches!(listed, Listed::Open(open) if open.name == name);
-    ALL.with(|all| all.listeners.iter().any(is_it)) == Some(true)
+    let open = ALL.with(|all| all.listed(name).and_then(|listed| listed.open)).flatten();
+    open.is_some_and(|open| open.backlog > 0)
+}
+
+/// The numbers of the listeners that take connections.
+pub fn marks() -> Vec<u32> {
+    let mark = |listed: &Listed| Some(listed.open?.mark.into());
+    ALL.with(|all| all.listeners.iter().flatten().filter_map(mark).collect()).unwrap_or_default()
 }
 
 /// Lets no further client in. The connections that wait can still be taken.
 pub fn shut(name: u32) {
-    ALL.with(|all| all.shut(name));
+    let shut = |open: Open| Open { backlog: 0, ..open };
+    ALL.with(|all| all.change(name, |open| open.map(shut)));
 }
 
-/// The listener has ended: the caller has shut it ([`shut`]), and taken what has waited.
-pub fn forget_listener(name: u32) {
+/// This process takes no connections of a listener any more. Calls `reset`, if there is one, for each
+/// that waits.
+pub fn close(name: u32, reset: Option<impl Fn(&'static Pair, u8, u64)>) {
     ALL.with(|all| {
-        if let Some(place) = all.place(name) {
-            *place = Listed::Free;
+        for pair in all.of(name) {
+            pair.close();
+            let Some(reset) = &reset else { continue };
+            while let Some((number, generation)) = pair.take() {
+                reset(pair, number, generation);
+            }
+        }
+        if let Some(place) = all.listeners.get_mut(name as usize % LISTENERS) {
+            *place = None;
         }
     });
+    retire();
 }
 
 /// Takes the connection of a client that waits for a listener, and enters its pool: the pair, the
@@ -199,7 +205,7 @@ pub fn take(name: u32) -> Option<(&'static Pair, u8, u64)> {
             return None;
         }
         let take = |(at, pair): (usize, &&'static Pair)| {
-            let taken = if pair.is_of_server() { pair.take(name) } else { None };
+            let taken = if pair.is_of(name) { pair.take() } else { None };
             taken.map(|(number, generation)| (at, (*pair, number, generation)))
         };
         let (at, taken) = all.pairs.iter().enumerate().find_map(take)?;
@@ -211,27 +217,26 @@ pub fn take(name: u32) -> Option<(&'static Pair, u8, u64)> {
 
 /// Returns true if a connection waits for a listener.
 pub fn has_waiting(name: u32) -> bool {
-    count() > 0 && ALL.with(|all| all.as_server().any(|pair| pair.has_waiting(name))) == Some(true)
+    count() > 0 && ALL.with(|all| all.of(name).any(|pair| pair.has_waiting())) == Some(true)
 }
 
 /// A number that changes with each connection that a client makes.
 pub fn made() -> u64 {
-    let sum =
-        |all: &mut All| all.as_server().map(|pair| pair.queue().made()).fold(0, u64::wrapping_add);
+    let sum = |all: &mut All| {
+        let servers = all.pairs.iter().filter(|pair| matches!(pair.role(), Role::Server(..)));
+        servers.map(|pair| pair.queue().made()).fold(0, u64::wrapping_add)
+    };
     if count() > 0 { ALL.with(sum).unwrap_or(0) } else { 0 }
 }
 
 /// A thread is about to sleep until a bell. It looks for connections after this.
 pub fn announce(name: u32, bell: u8) {
-    ALL.with(|all| all.as_server().for_each(|pair| pair.queue().announce(name, bell)));
+    ALL.with(|all| all.of(name).for_each(|pair| pair.announce(bell)));
 }
 
-/// A fork follows: the listeners would be those of two processes. What waits, this one takes. No
-/// thread is at the pools during the fork.
+/// A fork follows. No thread is at the pools until it has happened.
 pub fn before_fork() {
     ALL.before_fork(|all| {
-        let names: Vec<u32> = all.listeners.iter().filter_map(Listed::name).collect();
-        names.into_iter().for_each(|name| all.shut(name));
         let shared = shared();
         all.pairs.iter().for_each(|pair| pair.before_fork(&places(&shared, pair)));
     });
@@ -268,7 +273,7 @@ fn places(shared: &[(&'static Pair, u8)], pair: &Pair) -> Vec<u8> {
 pub fn in_child() {
     let shared = shared();
     ALL.with(|all| {
-        all.listeners.fill(Listed::Free);
+        all.listeners.fill(None);
         all.pairs.iter().for_each(|pair| pair.inherit(&places(&shared, pair)));
         all.retire();
     });

@@ -1,41 +1,45 @@
-//! The pool of segments that this process shares with another one.
+//! The pool of segments that a client shares with the processes that have a listener.
 
 mod locks;
+mod others;
 mod segments;
+mod server;
 #[cfg(test)]
 mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use levada_ring::ends::End;
-use levada_ring::queue::{Queue, Waiting};
+use levada_ring::queue::Queue;
 use levada_ring::{Leaked, Pool, SEGMENTS, Side};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use super::pairs;
 use crate::lock::Guarded;
-use crate::{private, process};
+use crate::process;
 
 use locks::Locks;
+use others::{Other, Others};
 pub use segments::Made;
 use segments::Segments;
 
-/// The connections of a client and a process that listens. It is never freed: when it is unmapped,
-/// it becomes that of other processes.
+/// The connections of a client to a listener. It is never freed: when it is unmapped, it becomes that
+/// of others.
 pub struct Pair {
-    /// The number that the monitor has given to the other process.
-    peer: AtomicU32,
-    /// True if this process listens.
+    /// See [`Role`].
+    listener: AtomicU32,
+    slot: AtomicU32,
     is_acceptor: AtomicBool,
     /// The first of the client's ports, one for each segment.
     first_port: AtomicU16,
     pool: Pool,
-    /// This process's end of the line: it shows when no process has the other end.
-    line: AtomicI32,
+    others: Others,
     locks: Locks,
     is_dead: AtomicBool,
+    /// At the client: a process has had the listener open.
+    was_open: AtomicBool,
+    /// At a server: this process has closed the listener.
+    has_closed: AtomicBool,
     /// A fork has given it to this process, which makes and takes no connections in it.
     is_inherited: AtomicBool,
     /// Connections of this process in it.
@@ -43,67 +47,92 @@ pub struct Pair {
     is_unmapped: AtomicBool,
     /// A bit for each segment whose connection this process has taken, and not let go of.
     taken: [AtomicU64; SEGMENTS / 64],
+    /// The connections that the client had made when none waited: only a further one can wait.
+    settled: AtomicU64,
     segments: Guarded<Segments>,
 }
 
-/// Returns true if no process has the other end of a line. `None` if that cannot be seen.
-fn is_hung_up(line: BorrowedFd<'_>) -> Option<bool> {
-    let mut entry = [PollFd::from_borrowed_fd(line, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    match poll(&mut entry, Some(&now)) {
-        Ok(_) => Some(entry[0].revents().contains(PollFlags::HUP)),
-        // The kernel has looked, has found nothing, and a signal waits.
-        Err(Errno::INTR) => Some(false),
-        Err(_) => None,
-    }
+/// What this process is in a pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// The client of a listener, which has this number with the monitor.
+    Client(u32),
+    /// A process that has the listener, by this name, and the slot.
+    Server(u32, u8),
 }
 
 impl Pair {
     /// Maps a pool, for `free` if there is one. `None` without memory.
     pub fn open(
-        (peer, side): (u32, Side),
+        role: Role,
         first_port: u16,
         file: impl AsFd,
         free: Option<&'static Self>,
     ) -> Option<&'static Self> {
         let pool = Pool::open(file).ok()?;
         if let Some(pair) = free {
-            pair.begin_again((peer, side), first_port, pool);
+            pair.begin_again(role, first_port, pool);
             return Some(pair);
         }
-        Some(Box::leak(Box::new(Self {
-            peer: AtomicU32::new(peer),
-            is_acceptor: AtomicBool::new(side == Side::Acceptor),
+        let side = if matches!(role, Role::Client(_)) { Side::Connector } else { Side::Acceptor };
+        let pair: &Self = Box::leak(Box::new(Self {
+            listener: AtomicU32::new(0),
+            slot: AtomicU32::new(0),
+            is_acceptor: AtomicBool::new(false),
             first_port: AtomicU16::new(first_port),
             pool,
-            line: AtomicI32::new(-1),
+            others: Others::new(),
             locks: Locks::default(),
             is_dead: AtomicBool::new(false),
+            was_open: AtomicBool::new(false),
+            has_closed: AtomicBool::new(false),
             is_inherited: AtomicBool::new(false),
             users: AtomicU32::new(0),
             is_unmapped: AtomicBool::new(false),
             taken: [const { AtomicU64::new(0) }; SEGMENTS / 64],
+            settled: AtomicU64::new(0),
             segments: Guarded::new(Segments::new(side)),
-        })))
+        }));
+        pair.set_role(role);
+        Some(pair)
     }
 
-    /// Becomes the pair of other processes, after [`retire`](Self::retire). A thread that has found
-    /// it before enters it no more: it is noted as unmapped, and then as that of another process.
-    fn begin_again(&self, (peer, side): (u32, Side), first_port: u16, pool: Pool) {
-        self.peer.store(peer, Ordering::SeqCst);
-        self.is_acceptor.store(side == Side::Acceptor, Ordering::SeqCst);
+    fn set_role(&self, role: Role) {
+        let (listener, slot) = match role {
+            Role::Client(listener) => (listener, 0),
+            Role::Server(name, slot) => (name, slot),
+        };
+        self.listener.store(listener, Ordering::SeqCst);
+        self.slot.store(slot.into(), Ordering::SeqCst);
+        self.is_acceptor.store(matches!(role, Role::Server(..)), Ordering::SeqCst);
+    }
+
+    /// Becomes the pair of others, after [`retire`](Self::retire). A thread that has found it before
+    /// enters it no more: it is noted as unmapped, and then as that of another listener.
+    fn begin_again(&self, role: Role, first_port: u16, pool: Pool) {
+        self.set_role(role);
         self.first_port.store(first_port, Ordering::SeqCst);
         self.pool.replace(pool);
         self.taken.iter().for_each(|word| word.store(0, Ordering::SeqCst));
-        self.segments.with(|segments| *segments = Segments::new(side));
-        self.is_dead.store(false, Ordering::SeqCst);
-        self.is_inherited.store(false, Ordering::SeqCst);
+        self.settled.store(0, Ordering::SeqCst);
+        self.segments.with(|segments| *segments = Segments::new(self.side()));
+        for flag in [&self.is_dead, &self.was_open, &self.has_closed, &self.is_inherited] {
+            flag.store(false, Ordering::SeqCst);
+        }
         self.is_unmapped.store(false, Ordering::SeqCst);
     }
 
-    /// The number that the monitor has given to the other process.
-    pub fn peer(&self) -> u32 {
-        self.peer.load(Ordering::SeqCst)
+    /// What this process is.
+    pub fn role(&self) -> Role {
+        let listener = self.listener.load(Ordering::SeqCst);
+        match self.is_acceptor.load(Ordering::SeqCst) {
+            true => Role::Server(listener, self.slot()),
+            false => Role::Client(listener),
+        }
+    }
+
+    fn slot(&self) -> u8 {
+        self.slot.load(Ordering::SeqCst) as u8
     }
 
     /// This process's side of the connections.
@@ -114,17 +143,26 @@ impl Pair {
         }
     }
 
-    /// Keeps the end of the line, and opens the file. `false` if there is no room for the end.
-    /// Without the file, a fork cannot show which of its processes live.
-    pub fn keep(&'static self, file: BorrowedFd<'_>, line: OwnedFd) -> bool {
+    /// Opens the file once more. Without it, a fork cannot show which of its processes live.
+    pub fn keep(&'static self, file: BorrowedFd<'_>) {
         self.locks.open(file);
-        private::keep_in(&self.line, line).is_ok()
+    }
+
+    /// Adds a process of the other side, with its number, and this process's end of the line. Returns
+    /// false if there is no room for the descriptor.
+    pub fn add(&'static self, slot: u8, number: u32, line: OwnedFd) -> bool {
+        let is_added = self.others.add(slot, number, line);
+        if is_added && self.side() == Side::Connector {
+            self.queue().know(slot);
+        }
+        is_added
     }
 
     /// Unmaps a pool that no thread has found. Returns true if the pair is free.
     pub fn give_up(&self) -> bool {
         self.is_dead.store(true, Ordering::SeqCst);
-        self.retire(|| false)
+        self.has_closed.store(true, Ordering::SeqCst);
+        self.retire()
     }
 
     /// The connections that wait. The caller knows that the pool is mapped.
@@ -132,9 +170,38 @@ impl Pair {
         self.pool.queue()
     }
 
-    /// Returns true if this process takes connections in it.
-    pub fn is_of_server(&self) -> bool {
-        self.side() == Side::Acceptor && !self.is_inherited.load(Ordering::Relaxed)
+    fn is_own(&self) -> bool {
+        !self.is_inherited.load(Ordering::Relaxed)
+    }
+
+    /// The number of the process at the other end of a connection. `None` while it is unknown: the
+    /// connection waits.
+    pub fn peer_of(&self, place: (u8, u64)) -> Option<u32> {
+        let slot = match self.side() {
+            Side::Acceptor => 0,
+            Side::Connector => self.queue().taker(place)?,
+        };
+        self.others.find(slot).map(Other::number)
+    }
+
+    /// The end of a connection whose other side was killed, or that no process will accept.
+    pub fn lost(&self, place: (u8, u64)) -> Option<End> {
+        let is_down = match self.side() {
+            Side::Acceptor => self.is_down(),
+            Side::Connector => match self.queue().taker(place) {
+                Some(slot) => self.others.find(slot).is_some_and(Other::is_down),
+                None if self.is_served(|_| true) => false,
+                None => return self.undo_waiting(place).then_some(End::Reset),
+            },
+        };
+        is_down.then_some(End::Closed)
+    }
+
+    /// Returns true if no connection will be made in it any more: at a server, this process has
+    /// closed the listener; at the client, all have.
+    fn was_closed(&self) -> bool {
+        self.has_closed.load(Ordering::SeqCst)
+            || self.was_open.load(Ordering::Relaxed) && self.queue().is_closed()
     }
 
     /// The client's port of a connection.
@@ -143,20 +210,28 @@ impl Pair {
         self.first_port.load(Ordering::Relaxed).wrapping_add(port.into())
     }
 
-    /// Returns true once no process has the other end of the line.
+    /// Returns true once no process has the other end of a line.
     pub fn is_down(&self) -> bool {
         if self.is_dead.load(Ordering::SeqCst) {
             return true;
         }
-        let is_down = private::with(&self.line, is_hung_up).flatten() == Some(true);
+        let is_down = self.others.iter().all(|(_, other)| other.is_down());
         if is_down {
             self.is_dead.store(true, Ordering::SeqCst);
         }
         is_down
     }
 
+    /// Returns true if a process of the other side may have ended.
+    pub fn may_have_ended(&self) -> bool {
+        self.is_dead.load(Ordering::SeqCst)
+            || self.others.iter().any(|(_, other)| other.is_down())
+            || self.has_forked_peer()
+            || self.was_closed()
+    }
+
     /// Returns true if several processes of the other side have, or had, some of its connections.
-    pub fn has_forked_peer(&self) -> bool {
+    fn has_forked_peer(&self) -> bool {
         self.queue().has_forked(self.peer_side())
     }
 
@@ -166,11 +241,6 @@ impl Pair {
             Side::Connector => Side::Acceptor,
             Side::Acceptor => Side::Connector,
         }
-    }
-
-    /// Returns true if a process certainly has the other end of the line.
-    fn is_up(&self) -> bool {
-        private::with(&self.line, is_hung_up).flatten() == Some(false)
     }
 
     /// A segment. The caller has a connection in it.
@@ -192,49 +262,9 @@ impl Pair {
         !is_over
     }
 
-    /// Takes the connection that has waited longest for a listener of this process, and enters the
-    /// pool. Its segment, and its generation.
-    pub fn take(&self, name: u32) -> Option<(u8, u64)> {
-        for _ in 0..SEGMENTS {
-            let waiting = self.first(name)?;
-            if !self.queue().take(waiting) {
-                continue;
-            }
-            let number = waiting.segment;
-            let (word, bit) = self.taken_bits(number);
-            word.fetch_or(bit, Ordering::AcqRel);
-            let is_entered = self.enter();
-            return is_entered.then(|| (number, self.segment(number).ends().generation()));
-        }
-        None
-    }
-
-    /// Returns true if a connection waits for a listener of this process.
-    pub fn has_waiting(&self, name: u32) -> bool {
-        self.is_of_server() && self.first(name).is_some()
-    }
-
-    /// A segment that this process uses has no connection that waits, whatever the client writes.
-    fn first(&self, name: u32) -> Option<Waiting> {
-        self.queue().first(name, |number| {
-            let (word, bit) = self.taken_bits(number);
-            word.load(Ordering::Acquire) & bit == 0
-        })
-    }
-
     fn taken_bits(&self, number: u8) -> (&AtomicU64, u64) {
         let number = usize::from(number) % SEGMENTS;
         (&self.taken[number / 64], 1 << (number % 64))
-    }
-
-    /// Resets a connection that this process has taken, and no descriptor is for. Returns how the
-    /// client is to be woken.
-    pub fn reset(&self, number: u8, generation: u64) -> [Option<levada_ring::Waiter>; 2] {
-        let segment = self.segment(number);
-        segment.ends().end(Side::Acceptor, End::Reset);
-        let waiters = segment.end_all(Side::Acceptor);
-        self.end(number, generation, true);
-        waiters
     }
 
     /// No thread of this process uses the segment of a connection any more. With `is_last`, no
@@ -247,7 +277,7 @@ impl Pair {
             self.acknowledge(number, generation);
         }
         self.unlock(number);
-        if self.side() == Side::Connector && !self.is_inherited.load(Ordering::Relaxed) {
+        if self.side() == Side::Connector && self.is_own() {
             self.segments.with(|segments| segments.closed(number));
         }
         self.leave();
@@ -261,8 +291,8 @@ impl Pair {
     /// Takes [`enter`](Self::enter) back.
     fn leave(&self) {
         let is_last = self.users.fetch_sub(1, Ordering::SeqCst) == 1;
-        let is_over = || [&self.is_dead, &self.is_inherited].map(|one| one.load(Ordering::SeqCst));
-        if is_last && is_over().contains(&true) {
+        let flags = [&self.is_dead, &self.has_closed, &self.is_inherited];
+        if is_last && flags.iter().any(|flag| flag.load(Ordering::SeqCst)) {
             pairs::retire();
         }
     }
@@ -274,15 +304,15 @@ impl Pair {
         self.lock_in_child(numbers);
     }
 
-    /// Unmaps the pool, and gives up the line, if no connection of this process is in it and none
-    /// can be: the other process has ended and, at this side, none [waits](Self::has_waiting); or
-    /// the pair is inherited. Returns true if it has done so.
-    pub fn retire(&self, has_waiting: impl FnOnce() -> bool) -> bool {
+    /// Unmaps the pool, and gives up the lines, if no connection of this process is in it and none
+    /// can be: the other side has ended and, at this side, none [waits](Self::has_waiting); all
+    /// processes have closed the listener; or the pair is inherited. Returns true if it has done so.
+    pub fn retire(&self) -> bool {
         let is_inherited = self.is_inherited.load(Ordering::SeqCst);
-        let is_over = is_inherited || self.is_down();
+        let is_over = is_inherited || self.was_closed() || self.is_down() && !self.has_waiting();
         // The child of a vfork(2) has the memory of its parent.
         let is_unused = self.users.load(Ordering::SeqCst) == 0 && process::owns_tables();
-        if !is_over || !is_unused || has_waiting() {
+        if !is_over || !is_unused {
             return false;
         }
         self.is_unmapped.store(true, Ordering::SeqCst);
@@ -291,7 +321,7 @@ impl Pair {
             self.is_unmapped.store(false, Ordering::SeqCst);
             return false;
         }
-        private::forget(&self.line);
+        self.others.clear();
         self.locks.close();
         if !is_inherited {
             self.segments.with(Segments::give_back);

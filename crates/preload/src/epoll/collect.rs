@@ -215,7 +215,7 @@ impl Member {
             && !self.disabled
             && matches!(connection.inbound_path(), Path::Ready | Path::Ring)
             && segments::own(self.entry.number).has_marks_here()
-            && segments::own(self.entry.number).peer() != 0
+            && segments::own(self.entry.number).peer() != Some(0)
             && connection.holders.load(Ordering::Relaxed) == 1;
         if can_rest {
             self.arm(bell);

@@ -331,9 +331,10 @@ pub unsafe fn control(
     let instance = instances::find_or_make(epoll);
     let other =
         place(entry).is_some_and(|place| !instance.is_some_and(|own| std::ptr::eq(own, place)));
-    let Some(instance) =
-        instance.filter(|instance| events & UNSUPPORTED == 0 && !other && !is_nested(instance))
-    else {
+    // A listener is registered in the kernel as the program says.
+    let is_supported = events & UNSUPPORTED == 0 || entry.connection.phase() == Phase::Listening;
+    let is_usable = |one: &&'static Instance| is_supported && !other && !is_nested(one);
+    let Some(instance) = instance.filter(is_usable) else {
         demote::both(entry, Reason::Unsupported);
         return None;
     };

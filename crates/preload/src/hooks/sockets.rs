@@ -103,7 +103,7 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     if let Some(entry) = table::find(fd) {
         match entry.connection.phase() {
             Phase::Direct => return direct::shutdown(entry, how),
-            Phase::Listening => direct::close(entry),
+            Phase::Listening => direct::end(entry),
             _ => {}
         }
     }

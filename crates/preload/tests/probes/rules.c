@@ -4,7 +4,7 @@
 //   rules client PORT WAY       prints a line for each connection, and ends after a line of input
 //
 // WAY of a server: plain, reuseport, fastopen, forked, inherited, passed, full, threads, epoll, options, silent,
-//   workers, silent-workers
+//   workers, silent-workers, prefork
 // WAY of a client: plain, bound, timeout, signals, limits, descriptors
 
 #include "rules.h"
@@ -157,6 +157,28 @@ static void serve_by_workers(int listener, int echoes) {
     }
 }
 
+// Two processes that accept from one listener, and say a and b. Their numbers are printed.
+static void serve_by_forks(int listener) {
+    for (kind = 'a'; kind <= 'b'; kind++) {
+        pid_t child = fork();
+        if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            for (;;) {
+                int fd = accept(listener, NULL, NULL);
+                CHECK(fd >= 0);
+                echo(fd);
+                close(fd);
+            }
+        }
+        CHECK(child > 0);
+        printf("%d\n", child);
+        fflush(stdout);
+    }
+    for (;;) {
+        pause();
+    }
+}
+
 static void serve(int port, const char *way) {
     int to = strcmp(way, "passed") == 0 ? partner() : -1;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -183,6 +205,9 @@ static void serve(int port, const char *way) {
     }
     if (strcmp(way, "options") == 0) {
         serve_options(listener);
+    }
+    if (strcmp(way, "prefork") == 0) {
+        serve_by_forks(listener);
     }
     if (strstr(way, "workers")) {
         serve_by_workers(listener, way[0] == 'w');

@@ -1,11 +1,13 @@
 //! The segments of a client, and its connections in them.
 
-use levada_ring::queue::{Open, Waiting};
-use levada_ring::{SEGMENTS, Side};
+use std::sync::atomic::Ordering;
 
-use super::Pair;
+use levada_ring::queue::{Open, Waiting};
+use levada_ring::{SEGMENTS, Side, Waiter};
+
+use super::{Pair, Role};
 use crate::direct::ports;
-use crate::memory;
+use crate::{memory, waking};
 
 /// The client's segments. Empty at the other side.
 pub struct Segments {
@@ -27,10 +29,10 @@ const LOOKS: usize = 4;
 /// What has become of a connect(2).
 pub enum Made {
     /// It is a connection, in this segment, and with this generation.
-    Connection((u8, u64), Open),
+    Connection((u8, u64)),
     /// There is no room for it now.
     NoRoom,
-    /// The listener is not open, or its process has ended.
+    /// No process that lives has the listener open.
     Closed,
 }
 
@@ -67,35 +69,38 @@ impl Segments {
 }
 
 impl Pair {
-    /// Makes a connection to a listener of the process with the number `peer`, by its name.
-    pub fn connect(&self, (peer, name): (u32, u32), is_ipv6: bool) -> Made {
+    /// Makes a connection to the listener with this number.
+    pub fn connect(&self, listener: u32, is_ipv6: bool) -> Made {
         if !self.enter() {
             return Made::Closed;
         }
-        // It is that of another process, perhaps, since the caller has found it.
-        let is_right = self.peer() == peer && self.side() == Side::Connector;
-        let made = if is_right { self.connect_entered(name, is_ipv6) } else { Made::Closed };
+        // It is that of another one, perhaps, since the caller has found it.
+        let is_right = self.role() == Role::Client(listener);
+        let made = if is_right { self.connect_entered(is_ipv6) } else { Made::Closed };
         if !matches!(made, Made::Connection(..)) {
             self.leave();
         }
         made
     }
 
-    fn connect_entered(&self, name: u32, is_ipv6: bool) -> Made {
+    fn connect_entered(&self, is_ipv6: bool) -> Made {
         let queue = self.queue();
-        let Some(open) = queue.find(name) else { return Made::Closed };
-        if queue.count(name) >= open.backlog.into() {
+        let backlog = self.backlog();
+        if backlog == 0 {
+            return Made::Closed;
+        }
+        if queue.count() >= backlog {
             return Made::NoRoom;
         }
-        let begin = |segments: &mut Segments| self.begin(segments, name, is_ipv6);
+        let begin = |segments: &mut Segments| self.begin(segments, is_ipv6);
         let Some((generation, waiting)) = self.segments.with(begin).flatten() else {
             return Made::NoRoom;
         };
         let number = waiting.segment;
         // The listener was there after the connection began to wait: else it may have ended before,
         // and another process listens now. What was taken is a connection, which has perhaps ended.
-        if queue.find(name).is_some() && self.is_up() || !queue.undo(waiting) {
-            return Made::Connection((number, generation), open);
+        if self.is_served(|open| open.backlog > 0) || !queue.undo(waiting) {
+            return Made::Connection((number, generation));
         }
         let ends = self.segment(number).ends();
         Side::BOTH.into_iter().for_each(|side| ends.acknowledge(side, generation));
@@ -104,7 +109,7 @@ impl Pair {
     }
 
     /// Lets a connection wait in a free segment. `None` if there is none, or no memory.
-    fn begin(&self, segments: &mut Segments, name: u32, is_ipv6: bool) -> Option<(u64, Waiting)> {
+    fn begin(&self, segments: &mut Segments, is_ipv6: bool) -> Option<(u64, Waiting)> {
         let number = self.take_closed(segments).or_else(|| self.take_unused(segments))?;
         // After it: a segment that is free again gives its port back.
         let Some(port) = ports::take() else {
@@ -117,7 +122,7 @@ impl Pair {
         segments.generations[usize::from(number)] = generation;
         segments.ports[usize::from(number)] = Some(port);
         segments.made = segments.made.wrapping_add(1);
-        Some((generation, self.queue().push(name, (number, generation), segments.made)))
+        Some((generation, self.queue().push((number, generation), segments.made)))
     }
 
     fn take_closed(&self, segments: &mut Segments) -> Option<u8> {
@@ -149,5 +154,43 @@ impl Pair {
         }
         segments.used += 1;
         Some(number)
+    }
+
+    /// Wakes the threads of the listener, by its client.
+    pub fn ring(&self) {
+        for (slot, other) in self.others.iter() {
+            let bells = self.queue().take_bells(slot);
+            let mark = self.queue().find(slot).map_or(0, |open| open.mark);
+            let is_asked = |bell: &u8| bells >> bell & 1 != 0;
+            for bell in (0..levada_ring::wire::BELLS as u8).filter(is_asked) {
+                waking::ring_number(other.number(), Some(Waiter::Bell { bell, mark }));
+            }
+        }
+    }
+
+    /// Takes a connection back that no process will accept.
+    pub(super) fn undo_waiting(&self, place: (u8, u64)) -> bool {
+        let is_undone = self.queue().undo_waiting(place);
+        if is_undone {
+            self.segment(place.0).ends().acknowledge(Side::Acceptor, place.1);
+        }
+        is_undone
+    }
+
+    /// Returns true if a process that certainly lives has the listener, as `is_wanted` says.
+    pub(super) fn is_served(&self, is_wanted: impl Fn(Open) -> bool) -> bool {
+        self.others
+            .iter()
+            .any(|(slot, other)| self.queue().find(slot).is_some_and(&is_wanted) && other.is_up())
+    }
+
+    /// Connections that may wait; 0 if no process lets them in.
+    fn backlog(&self) -> usize {
+        let backlogs = self.others.iter().filter_map(|(slot, _)| self.queue().find(slot));
+        let backlog = backlogs.map(|open| usize::from(open.backlog)).max();
+        if backlog.is_some() {
+            self.was_open.store(true, Ordering::Relaxed);
+        }
+        backlog.unwrap_or(0)
     }
 }

@@ -3,40 +3,55 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
 
-const LISTENER: Open = Open { name: 3, mark: 9, backlog: 2 };
+const LISTENER: u32 = 2;
+const OPEN: Open = Open { mark: 9, backlog: 2 };
 
-/// A client and a server, as the monitor introduces them, with an open listener.
-fn introduced() -> [&'static Pair; 2] {
-    process::take_over();
-    let file = Pool::create().unwrap();
+fn line() -> [OwnedFd; 2] {
     let flags = SocketFlags::CLOEXEC;
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    let sides = [(2, Side::Connector, one), (1, Side::Acceptor, other)];
-    let pairs = sides.map(|(peer, side, line)| {
-        let pair = Pair::open((peer, side), 61_056, &file, None).unwrap();
-        assert!(pair.keep(file.as_fd(), line));
+    [one, other]
+}
+
+/// A client and servers that have a listener open, as the monitor introduces them.
+fn introduced<const COUNT: usize>() -> (&'static Pair, [&'static Pair; COUNT]) {
+    process::take_over();
+    let file = Pool::create().unwrap();
+    let open = |role| {
+        let pair = Pair::open(role, 61_056, &file, None).unwrap();
+        pair.keep(file.as_fd());
         pair
+    };
+    let client = open(Role::Client(LISTENER));
+    let servers = std::array::from_fn(|slot| {
+        let [near, far] = line();
+        let slot = slot as u8 + 3;
+        let server = open(Role::Server(7, slot));
+        assert!(client.add(slot, u32::from(slot) + 100, near) && server.add(0, 1, far));
+        server.let_in(OPEN);
+        server
     });
-    pairs[1].queue().open(LISTENER);
-    pairs
+    (client, servers)
 }
 
 fn connected(client: &Pair) -> (u8, u64) {
-    match client.connect((2, LISTENER.name), false) {
-        Made::Connection(place, LISTENER) => place,
+    match client.connect(LISTENER, false) {
+        Made::Connection(place) => place,
         _ => panic!("there is no connection"),
     }
 }
 
 #[test]
 fn a_segment_is_used_again_when_both_processes_have_closed_it() {
-    let [client, server] = introduced();
+    let (client, [server]) = introduced();
     for round in 1..=3 {
         let (number, generation) = connected(client);
         assert_eq!((number, generation), (0, round));
-        assert!(server.has_waiting(LISTENER.name) && !server.has_waiting(4));
-        assert_eq!(server.take(LISTENER.name), Some((number, generation)));
-        assert!(server.take(LISTENER.name).is_none());
+        assert!(server.is_of(7) && !server.is_of(8) && server.has_waiting());
+        assert_eq!(client.peer_of((number, generation)), None);
+        assert_eq!(server.take(), Some((number, generation)));
+        assert_eq!(client.peer_of((number, generation)), Some(103));
+        assert_eq!(server.peer_of((number, generation)), Some(1));
+        assert!(server.take().is_none());
         client.end(number, generation, true);
         server.end(number, generation, true);
     }
@@ -44,62 +59,99 @@ fn a_segment_is_used_again_when_both_processes_have_closed_it() {
 
 #[test]
 fn as_many_wait_as_the_backlog_says_and_a_closed_listener_has_none() {
-    let [client, server] = introduced();
+    let (client, [server]) = introduced();
     connected(client);
     connected(client);
-    assert!(matches!(client.connect((2, LISTENER.name), false), Made::NoRoom));
-    server.queue().close(LISTENER.name);
-    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
-    assert!(server.take(LISTENER.name).is_some() && server.take(LISTENER.name).is_some());
+    assert!(matches!(client.connect(LISTENER, false), Made::NoRoom));
+    server.let_in(Open { backlog: 0, ..OPEN });
+    assert!(matches!(client.connect(LISTENER, false), Made::Closed));
+    assert!(server.take().is_some() && server.take().is_some());
 }
 
 #[test]
 fn a_client_that_lets_a_connection_wait_twice_has_one() {
-    let [client, server] = introduced();
+    let (client, [server]) = introduced();
     let place = connected(client);
-    assert_eq!(server.take(LISTENER.name), Some(place));
-    client.queue().push(LISTENER.name, place, 7);
-    assert!(!server.has_waiting(LISTENER.name) && server.take(LISTENER.name).is_none());
+    assert_eq!(server.take(), Some(place));
+    client.queue().push(place, 7);
+    assert!(!server.has_waiting() && server.take().is_none());
 }
 
 #[test]
 fn a_server_that_has_ended_gets_no_connection() {
-    let [client, server] = introduced();
-    assert!(!client.is_down() && !client.retire(|| false));
-    private::forget(&server.line);
-    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
-    assert!(!server.has_waiting(LISTENER.name), "it was undone");
-    assert!(client.is_down() && client.retire(|| false));
-    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
+    let (client, [server]) = introduced();
+    assert!(!client.is_down() && !client.retire());
+    server.others.clear();
+    assert!(matches!(client.connect(LISTENER, false), Made::Closed));
+    assert!(!server.has_waiting(), "it was undone");
+    assert!(client.is_down() && client.retire());
+    assert!(matches!(client.connect(LISTENER, false), Made::Closed));
 }
 
 #[test]
 fn what_a_client_has_sent_is_read_after_its_end() {
-    let [client, server] = introduced();
+    let (client, [server]) = introduced();
     let (number, generation) = connected(client);
-    private::forget(&client.line);
-    assert!(server.is_down() && !server.retire(|| true), "a connection waits");
-    assert_eq!(server.take(LISTENER.name), Some((number, generation)));
-    assert!(!server.retire(|| false), "a connection is in it");
+    client.others.clear();
+    assert!(server.is_down() && !server.retire(), "a connection waits");
+    assert_eq!(server.take(), Some((number, generation)));
+    assert!(!server.retire(), "a connection is in it");
     server.end(number, generation, true);
-    assert!(server.retire(|| false));
+    assert!(server.retire());
+}
+
+/// Each process that has the listener takes connections, and has them for itself.
+#[test]
+fn a_connection_is_lost_with_the_process_that_has_taken_it() {
+    let (client, [one, other]) = introduced();
+    let first = connected(client);
+    let second = connected(client);
+    assert_eq!((one.take(), other.take()), (Some(first), Some(second)));
+    let third = connected(client);
+    assert_eq!(
+        [first, second, third].map(|place| client.peer_of(place)),
+        [Some(103), Some(104), None]
+    );
+    other.others.clear();
+    assert!(client.may_have_ended() && !client.is_down());
+    assert_eq!(
+        [first, second, third].map(|place| client.lost(place)),
+        [None, Some(End::Closed), None]
+    );
+    // No process will take it.
+    one.close();
+    assert_eq!((client.lost(first), client.lost(third)), (None, Some(End::Reset)));
+    assert!(one.take().is_none() && matches!(client.connect(LISTENER, false), Made::Closed));
 }
 
 #[test]
-fn a_pair_becomes_that_of_another_process_and_who_has_found_it_before_does_not_connect() {
-    let [client, server] = introduced();
+fn the_pool_of_a_closed_listener_is_retired_once_its_connections_have_ended() {
+    let (client, [one, other]) = introduced();
     let (number, generation) = connected(client);
-    private::forget(&server.line);
+    assert_eq!(one.take(), Some((number, generation)));
+    one.close();
+    assert!(!client.retire() && !one.retire(), "a connection is in it");
+    one.end(number, generation, true);
     client.end(number, generation, true);
-    assert!(client.is_down() && client.retire(|| false));
+    assert!(one.retire() && !client.retire(), "another process has the listener");
+    other.close();
+    assert!(other.retire() && client.retire());
+}
+
+#[test]
+fn a_pair_becomes_that_of_another_listener_and_who_has_found_it_before_does_not_connect() {
+    let (client, [server]) = introduced();
+    let (number, generation) = connected(client);
+    server.others.clear();
+    client.end(number, generation, true);
+    assert!(client.is_down() && client.retire());
     let file = Pool::create().unwrap();
     let other = Pool::open(&file).unwrap();
-    other.queue().open(LISTENER);
-    let again = Pair::open((3, Side::Connector), 61_184, &file, Some(client)).unwrap();
-    let flags = SocketFlags::CLOEXEC;
-    let (line, _end) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
-    assert!(std::ptr::eq(again, client) && again.keep(file.as_fd(), line) && !again.is_down());
-    assert!(matches!(client.connect((2, LISTENER.name), false), Made::Closed));
-    assert!(matches!(client.connect((3, LISTENER.name), false), Made::Connection((0, 1), _)));
-    assert!(other.queue().first(LISTENER.name, |_| true).is_some());
+    other.queue().open(0, OPEN);
+    let again = Pair::open(Role::Client(3), 61_184, &file, Some(client)).unwrap();
+    let [near, _far] = line();
+    assert!(std::ptr::eq(again, client) && again.add(0, 5, near) && !again.is_down());
+    assert!(matches!(client.connect(LISTENER, false), Made::Closed));
+    assert!(matches!(client.connect(3, false), Made::Connection((0, 1))));
+    assert!(other.queue().first(|_| true).is_some());
 }
