@@ -130,9 +130,9 @@ fn several_processes_of_a_listener_have_the_pools_of_its_clients() {
 #[test]
 fn no_slot_is_given_twice() {
     let monitor = Running::start(PATIENT);
-    let keeper = monitor.process(1);
+    let owner = monitor.process(1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    assert!(announced(&keeper, &listener, 1));
+    assert!(announced(&owner, &listener, 1));
     for run in 1..SLOTS as u64 {
         let server = monitor.process(run);
         assert!(announced(&server, &listener, 1));
@@ -142,7 +142,7 @@ fn no_slot_is_given_twice() {
     let address = listener.local_addr().unwrap();
     drop(listener);
     let next = TcpListener::bind(address).unwrap();
-    assert!(announced(&keeper, &next, 2));
+    assert!(announced(&owner, &next, 2));
 }
 
 /// Only the process that has a listener ends it.
