@@ -25,7 +25,7 @@ struct Target {
     count: u32,
     /// The time of the last question to the monitor, in [`ticks`](spin::ticks).
     asked: u32,
-    /// The monitor has a route, whose pool this process has no more.
+    /// The monitor has a route, whose pool this process no longer has.
     lacks_pool: bool,
     route: Option<Route>,
 }
@@ -34,7 +34,7 @@ struct Target {
 #[derive(Clone, Copy)]
 struct Route {
     pair: &'static Pair,
-    /// The number of the listener: the pair may be that of another one meanwhile.
+    /// The number of the listener: the pair may have become the pair of another one.
     listener: u32,
     /// It was found open. Before, its process has not heard of this one, or it was closed already.
     was_open: bool,

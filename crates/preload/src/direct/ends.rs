@@ -107,16 +107,23 @@ pub fn note_reset(connection: &Connection) {
     }
     let number = crate::arena::number(connection);
     let Some(used) = place(number) else { return };
-    // As the kernel does after the end of the peer's stream, in the state CLOSE_WAIT.
-    let after_end = match connection.write_shut.load(Ordering::Relaxed) {
-        0 => libc::EPIPE,
-        _ => libc::ECONNRESET,
-    };
     match used.segment.ends().ended(peer_of(used.side)) {
         End::Reset => set_gone(connection, libc::ECONNRESET),
-        End::LateReset => set_gone(connection, after_end),
-        End::Open | End::Closed => {}
+        // As the kernel does in the state CLOSE_WAIT. After both streams, it has no connection.
+        End::LateReset if connection.write_shut.load(Ordering::Relaxed) == 0 => {
+            set_gone(connection, libc::EPIPE);
+        }
+        _ => {}
     }
+}
+
+/// Bytes of this process were answered by a reset, which resets the other end as well, if it has
+/// shut both directions and is not closed.
+pub fn reset_both(connection: &Connection, error: c_int) {
+    if let Some(used) = place(crate::arena::number(connection)) {
+        used.segment.ends().end(used.side, End::Reset);
+    }
+    set_gone(connection, error);
 }
 
 /// The peer answers with a reset: the error that the next call finds.

@@ -152,7 +152,7 @@ pub fn shut(entry: Entry) {
     }
 }
 
-/// This process takes no connections of a listener any more. Resets those that wait, as the kernel
+/// This process no longer takes connections of a listener. Resets those that wait, as the kernel
 /// does when a listener ends, unless another process may take them.
 pub fn close(entry: Entry) {
     let Some(listener) = find(entry) else { return shut(entry) };

@@ -179,7 +179,7 @@ pub fn shut(name: u32) {
     ALL.with(|all| all.change(name, |open| open.map(shut)));
 }
 
-/// This process takes no connections of a listener any more. Calls `reset`, if there is one, for each
+/// This process no longer takes connections of a listener. Calls `reset`, if there is one, for each
 /// that waits.
 pub fn close(name: u32, reset: Option<impl Fn(&'static Pair, u8, u64)>) {
     ALL.with(|all| {

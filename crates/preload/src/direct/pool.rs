@@ -108,7 +108,7 @@ impl Pair {
     }
 
     /// Becomes the pair of others, after [`retire`](Self::retire). A thread that has found it before
-    /// enters it no more: it is noted as unmapped, and then as that of another listener.
+    /// does not enter it: it is noted as unmapped, and then for another listener.
     fn begin_again(&self, role: Role, first_port: u16, pool: Pool) {
         self.set_role(role);
         self.first_port.store(first_port, Ordering::SeqCst);
@@ -197,7 +197,7 @@ impl Pair {
         is_down.then_some(End::Closed)
     }
 
-    /// Returns true if no connection will be made in it any more: at a server, this process has
+    /// Returns true if it gets no further connection: at a server, this process has
     /// closed the listener; at the client, all have.
     fn was_closed(&self) -> bool {
         self.has_closed.load(Ordering::SeqCst)
@@ -267,7 +267,7 @@ impl Pair {
         (&self.taken[number / 64], 1 << (number % 64))
     }
 
-    /// No thread of this process uses the segment of a connection any more. With `is_last`, no
+    /// No thread of this process still uses the segment of a connection. With `is_last`, no
     /// other process has this side of it either.
     pub fn end(&self, number: u8, generation: u64, is_last: bool) {
         // Before the client can use the segment again.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use libc::{c_int, iovec};
 
-use super::ends::{self, bury_if_dead, note_reset, set_gone, take_error};
+use super::ends::{self, bury_if_dead, note_reset, take_error};
 use crate::connection::{Connection, Path};
 use crate::pieces::{Pieces, Sink};
 use crate::spin::Look;
@@ -130,6 +130,7 @@ fn at_the_end(connection: &Connection, sink: &Sink<'_>) -> Step {
         return Step::Done(sink.done().cast_signed());
     }
     note_reset(connection);
+    connection.tcp_ended.store(1, Ordering::Relaxed);
     if connection.error.load(Ordering::Relaxed) == libc::EPIPE.unsigned_abs() {
         // The stream had ended before the reset, which a send finds.
         return Step::Done(0);
@@ -147,6 +148,10 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
     }
     // A program that only sends never waits: it would not find that its peer was killed.
     super::sweep();
+    if connection.tcp_ended.load(Ordering::Relaxed) != 0 {
+        // After the end of its stream, it may have been killed.
+        bury_if_dead(entry);
+    }
     if let Some(failed) = cannot_send(connection, flags) {
         return failed;
     }
@@ -188,9 +193,10 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
 
 /// The result of a call if the peer has reset the connection, or this end is shut.
 fn cannot_send(connection: &Connection, flags: c_int) -> Option<isize> {
-    if connection.is_gone.load(Ordering::Relaxed) == 0
-        && connection.write_shut.load(Ordering::Relaxed) == 0
-    {
+    let is_shut = connection.write_shut.load(Ordering::Relaxed) != 0;
+    if is_shut {
+        note_reset(connection);
+    } else if connection.is_gone.load(Ordering::Relaxed) == 0 {
         // A reset shows in the ring, too.
         let is_abandoned = connection
             .lock_outbound_quickly()
@@ -227,7 +233,7 @@ fn send_step(entry: Entry, source: &mut Pieces<'_>, flags: c_int) -> Step {
     };
     if outbound.producer().is_abandoned() {
         drop(outbound);
-        return answered_by_a_reset(connection, source);
+        return answered_by_a_reset(connection, source, flags);
     }
     let before = source.done();
     let result = source.drain(|piece| outbound.producer().push(piece));
@@ -258,14 +264,18 @@ fn send_step(entry: Entry, source: &mut Pieces<'_>, flags: c_int) -> Step {
 }
 
 /// The peer has closed its end: TCP takes the bytes, and the peer answers with a reset.
-fn answered_by_a_reset(connection: &Connection, source: &mut Pieces<'_>) -> Step {
+fn answered_by_a_reset(connection: &Connection, source: &mut Pieces<'_>, flags: c_int) -> Step {
     note_reset(connection);
     if let Some(number) = take_error(connection) {
         return Step::Failed(number);
     }
     let has_ended =
         connection.lock_inbound().is_some_and(|mut inbound| inbound.consumer().is_finished());
-    set_gone(connection, if has_ended { libc::EPIPE } else { libc::ECONNRESET });
+    // With MSG_MORE, they are not sent yet.
+    if flags & libc::MSG_MORE == 0 {
+        let error = if has_ended { libc::EPIPE } else { libc::ECONNRESET };
+        ends::reset_both(connection, error);
+    }
     let _ = source.drain(|piece| Ok::<_, ()>(piece.len()));
     Step::Done(source.done().cast_signed())
 }

@@ -282,7 +282,7 @@ impl Member {
         if self.disabled || !self.by_ring {
             return 0;
         }
-        let ready = (self.by_ring() | self.ends & HUP) & (self.events & EVENTS | HUP);
+        let ready = (self.by_ring() | self.ends & HUP) & (self.events & EVENTS | ALWAYS);
         if ready == 0 || self.events & EDGE == 0 {
             return ready;
         }

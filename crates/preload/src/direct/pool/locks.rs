@@ -18,7 +18,7 @@ use crate::{private, real};
 
 /// The file descriptions of a pool's file, and what is locked by them.
 pub struct Locks {
-    /// That of this process, and during a fork that of its child.
+    /// For this process, and during a fork for its child.
     files: [AtomicI32; 2],
     /// The one of this process.
     own: AtomicUsize,
@@ -129,8 +129,8 @@ impl Pair {
         }
     }
 
-    /// Returns true if certainly no other process has a side of the connection any more, although
-    /// some have its end of the line.
+    /// Returns true if certainly no other process still has a side of the connection, although some
+    /// have its end of the line.
     pub fn is_left(&self, side: Side, number: u8) -> bool {
         let is_unlocked = |file: BorrowedFd<'_>| is_unlocked(file, side, number);
         self.segment(number).ends().is_shared(side)

@@ -14,7 +14,7 @@ use crate::private;
 pub struct Other {
     /// Its number with the monitor; 0 for none.
     number: AtomicU32,
-    /// No process has the other end of the line any more.
+    /// The other end of the line is closed in all processes.
     has_ended: AtomicBool,
     /// This process's end of the line: it shows when no process has the other end.
     line: AtomicI32,

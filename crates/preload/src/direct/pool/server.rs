@@ -19,7 +19,7 @@ impl Pair {
         self.queue().open(self.slot(), open);
     }
 
-    /// Shows the client that this process takes no connections any more.
+    /// Shows the client that this process no longer takes connections.
     pub fn close(&self) {
         self.queue().close(self.slot());
         self.has_closed.store(true, Ordering::SeqCst);
