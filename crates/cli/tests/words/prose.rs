@@ -74,7 +74,7 @@ const RECORD: &[Record] = &[
     record("home", 43, 95),
     record("monitor", 88, 143),
     record("node", 25, 62),
-    record("preload", 90, 107),
+    record("preload", 84, 106),
     record("ring", 98, 108),
     record("service", 24, 100),
     record("services", 44, 119),
