@@ -140,6 +140,8 @@ pub struct Connection {
     pub error: AtomicU32,
     /// 1 once such a connection was reset.
     pub is_gone: AtomicU32,
+    /// 1 once a read of such a connection has found the end of the peer's stream.
+    pub has_read_end: AtomicU32,
     /// 1 after a non-blocking connect(2) that has not been asked for its result.
     pub is_connecting: AtomicU32,
     /// 1 if the descriptor shares its socket with other connections.
@@ -264,6 +266,7 @@ impl Connection {
             &self.looked,
             &self.error,
             &self.is_gone,
+            &self.has_read_end,
             &self.is_connecting,
             &self.shares_socket,
             &self.nodelay,

@@ -130,7 +130,7 @@ fn at_the_end(connection: &Connection, sink: &Sink<'_>) -> Step {
         return Step::Done(sink.done().cast_signed());
     }
     note_reset(connection);
-    connection.tcp_ended.store(1, Ordering::Relaxed);
+    connection.has_read_end.store(1, Ordering::Relaxed);
     if connection.error.load(Ordering::Relaxed) == libc::EPIPE.unsigned_abs() {
         // The stream had ended before the reset, which a send finds.
         return Step::Done(0);
@@ -148,8 +148,8 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int) -> isize {
     }
     // A program that only sends never waits: it would not find that its peer was killed.
     super::sweep();
-    if connection.tcp_ended.load(Ordering::Relaxed) != 0 {
-        // After the end of its stream, it may have been killed.
+    if connection.has_read_end.load(Ordering::Relaxed) != 0 {
+        // After the end of its stream, the peer may have been killed.
         bury_if_dead(entry);
     }
     if let Some(failed) = cannot_send(connection, flags) {
