@@ -21,6 +21,8 @@ const SPINS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(50);
 /// After so many pauses, the holder may be dead.
 const PATIENT: u32 = 2000;
+/// Pauses of [`Lock::lock_soon`].
+const SOON: u32 = 200;
 
 impl Lock {
     /// A free lock.
@@ -44,6 +46,22 @@ impl Lock {
             Ok(_) => Some(Guard(self)),
             Err(holder) => self.wait(own, holder),
         }
+    }
+
+    /// As [`lock`](Self::lock), but waits for some milliseconds at most: its holder may be stopped.
+    pub fn lock_soon(&self) -> Option<Guard<'_>> {
+        for _ in 0..SOON {
+            let guard = self.try_lock();
+            if guard.is_some() || self.0.load(Ordering::Relaxed) == process::thread() {
+                return guard;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        let holder = self.0.load(Ordering::Relaxed);
+        if !process::is_alive(holder) {
+            let _ = self.0.compare_exchange(holder, 0, Ordering::Acquire, Ordering::Relaxed);
+        }
+        self.try_lock()
     }
 
     /// Takes the lock until [`free`](Self::free), unless this thread has it already.

@@ -131,9 +131,10 @@ fn deadline_of(fd: c_int) -> Option<Instant> {
 /// # Safety
 /// As accept4(2) demands.
 unsafe fn from_kernel(entry: Entry, call: Call) -> Option<c_int> {
-    // No other thread, nor process, takes it in between. In a handler that has interrupted one, the
-    // call is made.
-    let _guard = entry.connection.accepting.lock();
+    // No other thread, nor process, takes it in between: this one would wait in the kernel. A
+    // process that is stopped, or a thread that a handler has interrupted, takes nothing.
+    let is_nonblocking = entry.connection.nonblocking.load(Ordering::Relaxed) != 0;
+    let _guard = if is_nonblocking { None } else { entry.connection.accepting.lock_soon() };
     if tcp::ready(entry.fd, libc::POLLIN) == 0 {
         return None;
     }
