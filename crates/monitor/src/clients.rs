@@ -303,7 +303,7 @@ impl Clients {
     }
 
     /// Tells a client of the listener that it is connected to, and hands a pool to it and to the
-    /// processes that listen, if it has none, or has it no more. `None` if there is no such
+    /// processes that listen, unless it has one. `None` if there is no such
     /// listener, or it cannot be used.
     fn route(
         &mut self,

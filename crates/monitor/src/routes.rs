@@ -98,7 +98,7 @@ pub struct Member {
     pub client: u32,
     /// As in [`Request::Listen`](levada_ring::wire::Request::Listen).
     pub name: u32,
-    /// As in [`Queue`](levada_ring::queue::Queue). It was that of no other process.
+    /// As in [`Queue`](levada_ring::queue::Queue). No other process has had it.
     pub slot: u8,
 }
 
@@ -156,7 +156,7 @@ impl Routes {
     /// Notes a listener of a client, which may be one of others, too. `None` if it has no slot left.
     pub fn listen(&mut self, client: u32, listening: Listening) -> Option<(&Listener, Member)> {
         self.shut(client, listening.name);
-        // Those of the same address have ended, or share it.
+        // Other listeners of the same address have ended, or share it.
         let has_ended =
             |one: &Listening| one.address == listening.address && one.cookie != listening.cookie;
         self.listeners.retain(|listener| !has_ended(&listener.listening));

@@ -2,8 +2,9 @@
 //!
 //! A client and the processes that have a listener share a pool of segments ([`pairs`], [`pool`]).
 //! The client makes its connection there ([`connect`]), where it waits for the listener
-//! ([`listeners`]), and one of the processes takes it ([`accept`]). No TCP connection is underneath, so what TCP answers otherwise is answered
-//! here: the ends of a stream and resets ([`ends`]), the addresses and the options ([`answers`]).
+//! ([`listeners`]), and one of the processes takes it ([`accept`]). No TCP connection is underneath,
+//! so what TCP answers otherwise is answered here: the ends of a stream and resets ([`ends`]), the
+//! addresses and the options ([`answers`]).
 //!
 //! The first connection to a listener is one of the kernel's. Whatever is unusual is made by the
 //! kernel, too.

@@ -73,6 +73,14 @@ pub fn entries() -> impl Iterator<Item = Entry> {
     (0..END.load(Ordering::Relaxed)).filter_map(|fd| i32::try_from(fd).ok().and_then(find))
 }
 
+/// The numbers of the connections that `is_wanted` accepts, each once.
+pub fn numbers(is_wanted: impl Fn(&Entry) -> bool) -> Vec<u32> {
+    let mut numbers: Vec<u32> = entries().filter(is_wanted).map(|entry| entry.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// A fork follows: each connection has one holder more.
 pub fn before_fork() {
     for (number, duplicates) in DUPLICATES.iter().enumerate().take(arena::used()) {

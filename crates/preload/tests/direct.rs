@@ -235,7 +235,7 @@ fn a_child_goes_on_with_a_connection_of_its_parent() {
     assert_eq!(edges(&port, &["children"]).line(), "done");
 }
 
-/// What a killed child had is free again while its parent lives.
+/// Segments of a killed child are free again while its parent lives.
 #[test]
 fn the_segments_of_killed_children_are_used_again() {
     let (_server, port) = server("0", "plain", Sockets::Direct);

@@ -37,7 +37,7 @@ const KIND: u64 = 3;
 /// In the word of a slot: its process takes connections.
 const TAKES: u64 = 1 << 32;
 
-/// How a process takes connections of a listener.
+/// The way in which a process takes connections of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
     /// The number that marks are set for.
@@ -104,7 +104,7 @@ impl Queue {
         fence(Ordering::SeqCst);
     }
 
-    /// The process of a slot takes no connections any more. After this, it looks for what waits: a
+    /// The process of a slot no longer takes connections. After this, it looks for what waits: a
     /// client that has made a connection looks once more whether a slot is [open](Self::find), and
     /// one of the two sees what the other has written.
     pub fn close(&self, slot: u8) {
@@ -112,7 +112,7 @@ impl Queue {
         fence(Ordering::SeqCst);
     }
 
-    /// How the process of a slot takes connections, if it does.
+    /// Returns how the process of a slot takes connections, if it does.
     pub fn find(&self, slot: u8) -> Option<Open> {
         fence(Ordering::SeqCst);
         let word = self.slot(slot).open.load(Ordering::SeqCst);
@@ -131,7 +131,8 @@ impl Queue {
 
     /// Returns true if no slot is open.
     pub fn is_closed(&self) -> bool {
-        (0..SLOTS as u8).all(|slot| self.find(slot).is_none())
+        fence(Ordering::SeqCst);
+        self.slots.iter().all(|slot| slot.open.load(Ordering::SeqCst) & TAKES == 0)
     }
 
     /// The connections that wait.

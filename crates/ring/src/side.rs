@@ -13,6 +13,14 @@ impl Side {
     /// Both sides.
     pub const BOTH: [Self; 2] = [Self::Connector, Self::Acceptor];
 
+    /// The other side.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Connector => Self::Acceptor,
+            Self::Acceptor => Self::Connector,
+        }
+    }
+
     /// The number of the direction that it writes; the other one is 1 less this.
     #[inline]
     pub(crate) fn outbound(self) -> usize {

@@ -117,7 +117,7 @@ fn several_processes_of_a_listener_have_the_pools_of_its_clients() {
     for (process, slot) in [(&one, 0), (&other, 1)] {
         assert!(matches!(process.receive().0, Response::Pool { slot: own, .. } if own == slot));
     }
-    // The listener is there until the last one closes it.
+    // The listener has a route until the last one closes it.
     one.send(Request::Shut { listener: 7 }, &[]);
     one.settle();
     assert!(matches!(found(&late, &near).0, Response::Route { pool: false, .. }));

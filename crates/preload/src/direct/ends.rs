@@ -33,14 +33,6 @@ fn place(number: u32) -> Option<Used> {
     Some(Used { segment, side, pair, place: (number, generation), _user: user })
 }
 
-/// The other side.
-fn peer_of(side: Side) -> Side {
-    match side {
-        Side::Connector => Side::Acceptor,
-        Side::Acceptor => Side::Connector,
-    }
-}
-
 /// The last process that has this side closes it.
 pub fn goodbye(entry: Entry) {
     let connection = entry.connection;
@@ -86,17 +78,17 @@ pub fn leave_for_good(entry: Entry) {
 pub fn bury_if_dead(entry: Entry) -> bool {
     let Some(used) = place(entry.number) else { return false };
     let Used { segment, side, pair, .. } = used;
-    let left = || pair.is_left(peer_of(side), used.place.0).then_some(End::Closed);
+    let left = || pair.is_left(side.other(), used.place.0).then_some(End::Closed);
     let Some(end) = pair.lost(used.place).or_else(left) else { return false };
-    // It may have been killed at any step of its own end. TCP resets a connection whose process has
-    // ended with bytes that it has not read.
+    // It may have been killed at any step of closing. TCP resets a connection whose process has ended
+    // with bytes that it has not read.
     let has_ended = || {
         let mut inbound = entry.connection.lock_inbound();
         inbound.as_mut().is_some_and(|inbound| inbound.consumer().is_finished())
     };
     let end = if segment.has_unread(side) { reset(has_ended()) } else { end };
-    segment.ends().end(peer_of(side), end);
-    segment.bury(peer_of(side));
+    segment.ends().end(side.other(), end);
+    segment.bury(side.other());
     true
 }
 
@@ -107,7 +99,7 @@ pub fn note_reset(connection: &Connection) {
     }
     let number = crate::arena::number(connection);
     let Some(used) = place(number) else { return };
-    match used.segment.ends().ended(peer_of(used.side)) {
+    match used.segment.ends().ended(used.side.other()) {
         End::Reset => set_gone(connection, libc::ECONNRESET),
         // As the kernel does in the state CLOSE_WAIT. After both streams, it has no connection.
         End::LateReset if connection.write_shut.load(Ordering::Relaxed) == 0 => {

@@ -38,8 +38,12 @@ pub fn find(entry: Entry) -> Option<&'static Listener> {
     if entry.connection.phase() != Phase::Listening {
         return None;
     }
-    // SAFETY: the pointer is null, or that of a box that is never freed.
-    unsafe { ALL.get(entry.number as usize)?.load(Ordering::Acquire).as_ref() }
+    with_queues(entry.number)
+}
+
+fn with_queues(number: u32) -> Option<&'static Listener> {
+    // SAFETY: the pointer is null, or of a box that is never freed.
+    unsafe { ALL.get(number as usize)?.load(Ordering::Acquire).as_ref() }
 }
 
 /// Returns true if a connection of a client waits for a listener.
@@ -120,13 +124,13 @@ fn open(entry: Entry) {
         entry.connection.has_queues.store(1, Ordering::Relaxed);
         return;
     }
-    pairs::close(name, None::<fn(_, _, _)>);
+    pairs::close(name, None);
     if is_known.is_some() && !is_shared(entry.connection) {
         entry.connection.advance(Phase::Listening, Phase::Settled);
     }
 }
 
-/// How clients are let in.
+/// The state that clients see.
 fn opened(entry: Entry) -> Open {
     let backlog = entry.connection.backlog.load(Ordering::Relaxed);
     // The kernel has one connection more wait than it was told.
@@ -156,8 +160,9 @@ pub fn shut(entry: Entry) {
 /// does when a listener ends, unless another process may take them.
 pub fn close(entry: Entry) {
     let Some(listener) = find(entry) else { return shut(entry) };
-    close_queues(entry.number, listener, !is_shared(entry.connection));
-    if !is_shared(entry.connection) {
+    let is_last = !is_shared(entry.connection);
+    close_queues(entry.number, listener, is_last);
+    if is_last {
         entry.connection.advance(Phase::Listening, Phase::Settled);
     }
 }
@@ -198,13 +203,9 @@ fn reset(pair: &'static Pair, number: u8, generation: u64) {
 /// In the child of a fork, which has no queues yet.
 pub fn in_child() {
     ALL.iter().for_each(|place| place.store(null_mut(), Ordering::Relaxed));
-    let is_listener = |entry: &Entry| entry.connection.phase() == Phase::Listening;
-    let mut numbers: Vec<u32> =
-        table::entries().filter(is_listener).map(|entry| entry.number + 1).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers.resize(INHERITED.len(), 0);
-    for (place, number) in INHERITED.iter().zip(numbers) {
+    let numbers = table::numbers(|entry| entry.connection.phase() == Phase::Listening);
+    let inherited = numbers.into_iter().map(|number| number + 1).chain(std::iter::repeat(0));
+    for (place, number) in INHERITED.iter().zip(inherited) {
         place.store(number, Ordering::Relaxed);
     }
 }
@@ -234,12 +235,8 @@ pub fn sweep() {
     // One that another process has ended by shutdown(2).
     for number in pairs::marks() {
         let has_ended = |one: &Connection| one.phase() != Phase::Listening;
-        // SAFETY: as in `find`.
-        let listener = ALL
-            .get(number as usize)
-            .and_then(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
         if arena::connection(number).is_some_and(has_ended)
-            && let Some(listener) = listener
+            && let Some(listener) = with_queues(number)
         {
             close_queues(number, listener, true);
         }

@@ -42,7 +42,7 @@ static ALL: Guarded<All> = Guarded::new(All {
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 impl All {
-    /// Those of the clients of a listener of this process.
+    /// The pairs with the clients of a listener of this process.
     fn of(&self, name: u32) -> impl Iterator<Item = &&'static Pair> {
         self.pairs.iter().filter(move |pair| pair.is_of(name))
     }
@@ -181,11 +181,11 @@ pub fn shut(name: u32) {
 
 /// This process no longer takes connections of a listener. Calls `reset`, if there is one, for each
 /// that waits.
-pub fn close(name: u32, reset: Option<impl Fn(&'static Pair, u8, u64)>) {
+pub fn close(name: u32, reset: Option<fn(&'static Pair, u8, u64)>) {
     ALL.with(|all| {
         for pair in all.of(name) {
             pair.close();
-            let Some(reset) = &reset else { continue };
+            let Some(reset) = reset else { continue };
             while let Some((number, generation)) = pair.take() {
                 reset(pair, number, generation);
             }
@@ -256,12 +256,8 @@ pub fn in_parent() {
 
 /// The connections in pools: the pool, and the place in it, of each.
 fn shared() -> Vec<(&'static Pair, u8)> {
-    let entries = table::entries().filter(|entry| is_direct(*entry));
-    let mut numbers: Vec<u32> = entries.map(|entry| entry.number).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
     let place = |number: u32| segments::own(number).pair().map(|(pair, place, _)| (pair, place));
-    numbers.into_iter().filter_map(place).collect()
+    table::numbers(|entry| is_direct(*entry)).into_iter().filter_map(place).collect()
 }
 
 fn places(shared: &[(&'static Pair, u8)], pair: &Pair) -> Vec<u8> {

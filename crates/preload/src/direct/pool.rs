@@ -1,5 +1,6 @@
 //! The pool of segments that a client shares with the processes that have a listener.
 
+mod bits;
 mod locks;
 mod others;
 mod segments;
@@ -18,13 +19,14 @@ use super::pairs;
 use crate::lock::Guarded;
 use crate::process;
 
+use bits::Bits;
 use locks::Locks;
 use others::{Other, Others};
 pub use segments::Made;
 use segments::Segments;
 
-/// The connections of a client to a listener. It is never freed: when it is unmapped, it becomes that
-/// of others.
+/// The connections of a client to a listener. It is never freed: when it is unmapped, it becomes the
+/// pair of others.
 pub struct Pair {
     /// See [`Role`].
     listener: AtomicU32,
@@ -45,14 +47,14 @@ pub struct Pair {
     /// Connections of this process in it.
     users: AtomicU32,
     is_unmapped: AtomicBool,
-    /// A bit for each segment whose connection this process has taken, and not let go of.
-    taken: [AtomicU64; SEGMENTS / 64],
+    /// The segments whose connections this process has taken, and not let go of.
+    taken: Bits,
     /// The connections that the client had made when none waited: only a further one can wait.
     settled: AtomicU64,
     segments: Guarded<Segments>,
 }
 
-/// What this process is in a pair.
+/// The part of this process in a pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The client of a listener, which has this number with the monitor.
@@ -89,7 +91,7 @@ impl Pair {
             is_inherited: AtomicBool::new(false),
             users: AtomicU32::new(0),
             is_unmapped: AtomicBool::new(false),
-            taken: [const { AtomicU64::new(0) }; SEGMENTS / 64],
+            taken: Bits::new(),
             settled: AtomicU64::new(0),
             segments: Guarded::new(Segments::new(side)),
         }));
@@ -113,7 +115,7 @@ impl Pair {
         self.set_role(role);
         self.first_port.store(first_port, Ordering::SeqCst);
         self.pool.replace(pool);
-        self.taken.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+        self.taken.clear();
         self.settled.store(0, Ordering::SeqCst);
         self.segments.with(|segments| *segments = Segments::new(self.side()));
         for flag in [&self.is_dead, &self.was_open, &self.has_closed, &self.is_inherited] {
@@ -122,7 +124,7 @@ impl Pair {
         self.is_unmapped.store(false, Ordering::SeqCst);
     }
 
-    /// What this process is.
+    /// The part of this process.
     pub fn role(&self) -> Role {
         let listener = self.listener.load(Ordering::SeqCst);
         match self.is_acceptor.load(Ordering::SeqCst) {
@@ -143,7 +145,7 @@ impl Pair {
         }
     }
 
-    /// Opens the file once more. Without it, a fork cannot show which of its processes live.
+    /// See [`Locks::open`].
     pub fn keep(&'static self, file: BorrowedFd<'_>) {
         self.locks.open(file);
     }
@@ -232,15 +234,7 @@ impl Pair {
 
     /// Returns true if several processes of the other side have, or had, some of its connections.
     fn has_forked_peer(&self) -> bool {
-        self.queue().has_forked(self.peer_side())
-    }
-
-    /// The other side of the connections.
-    pub fn peer_side(&self) -> Side {
-        match self.side() {
-            Side::Connector => Side::Acceptor,
-            Side::Acceptor => Side::Connector,
-        }
+        self.queue().has_forked(self.side().other())
     }
 
     /// A segment. The caller has a connection in it.
@@ -262,17 +256,11 @@ impl Pair {
         !is_over
     }
 
-    fn taken_bits(&self, number: u8) -> (&AtomicU64, u64) {
-        let number = usize::from(number) % SEGMENTS;
-        (&self.taken[number / 64], 1 << (number % 64))
-    }
-
     /// No thread of this process still uses the segment of a connection. With `is_last`, no
     /// other process has this side of it either.
     pub fn end(&self, number: u8, generation: u64, is_last: bool) {
         // Before the client can use the segment again.
-        let (word, bit) = self.taken_bits(number);
-        word.fetch_and(!bit, Ordering::AcqRel);
+        self.taken.set(number, false);
         if is_last {
             self.acknowledge(number, generation);
         }

@@ -9,6 +9,15 @@
 
 #include "rules.h"
 
+static void serve_one_by_one(int listener) {
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        CHECK(fd >= 0);
+        echo(fd);
+        close(fd);
+    }
+}
+
 // A process that serves with the listener that it is given, and says c.
 static int partner(void) {
     int ends[2];
@@ -16,12 +25,8 @@ static int partner(void) {
     if (fork() == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         int listener = passed(ends[1]);
-        for (kind = 'c';;) {
-            int fd = accept(listener, NULL, NULL);
-            CHECK(fd >= 0);
-            echo(fd);
-            close(fd);
-        }
+        kind = 'c';
+        serve_one_by_one(listener);
     }
     return ends[0];
 }
@@ -163,12 +168,7 @@ static void serve_by_forks(int listener) {
         pid_t child = fork();
         if (child == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
-            for (;;) {
-                int fd = accept(listener, NULL, NULL);
-                CHECK(fd >= 0);
-                echo(fd);
-                close(fd);
-            }
+            serve_one_by_one(listener);
         }
         CHECK(child > 0);
         printf("%d\n", child);
@@ -328,12 +328,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "echo") == 0) {
         serve(port, argv[3]);
     } else if (strcmp(argv[1], "listening") == 0) {
-        for (;;) {
-            int fd = accept(port, NULL, NULL);
-            CHECK(fd >= 0);
-            echo(fd);
-            close(fd);
-        }
+        serve_one_by_one(port);
     } else if (strcmp(argv[3], "limits") == 0) {
         limits(port);
     } else if (strcmp(argv[3], "descriptors") == 0) {

@@ -7,13 +7,14 @@
 //! of a process that ends, however it ends.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use levada_ring::{SEGMENTS, Side};
 use libc::{c_int, c_short};
 use rustix::fs::{Mode, OFlags};
 
 use super::Pair;
+use super::bits::Bits;
 use crate::{private, real};
 
 /// The file descriptions of a pool's file, and what is locked by them.
@@ -22,8 +23,8 @@ pub struct Locks {
     files: [AtomicI32; 2],
     /// The one of this process.
     own: AtomicUsize,
-    /// A bit for each segment whose byte this process has locked.
-    locked: [AtomicU64; SEGMENTS / 64],
+    /// The segments whose bytes this process has locked.
+    locked: Bits,
 }
 
 impl Default for Locks {
@@ -31,16 +32,17 @@ impl Default for Locks {
         Self {
             files: [const { AtomicI32::new(-1) }; 2],
             own: AtomicUsize::new(0),
-            locked: [const { AtomicU64::new(0) }; SEGMENTS / 64],
+            locked: Bits::new(),
         }
     }
 }
 
 impl Locks {
-    /// Opens the file of a pool. Returns true if there was room for the descriptor.
-    pub fn open(&'static self, file: BorrowedFd<'_>) -> bool {
-        self.clear();
-        reopen(file).is_some_and(|file| private::keep_in(self.file(), file).is_ok())
+    /// Opens the file of a pool. Without room for the descriptor, a fork cannot show which of its
+    /// processes live.
+    pub fn open(&'static self, file: BorrowedFd<'_>) {
+        self.locked.clear();
+        let _ = reopen(file).map(|file| private::keep_in(self.file(), file));
     }
 
     /// Closes the file.
@@ -54,28 +56,6 @@ impl Locks {
 
     fn file_of_child(&self) -> &AtomicI32 {
         &self.files[(self.own.load(Ordering::SeqCst) + 1) % 2]
-    }
-
-    fn bit(&self, number: u8) -> (&AtomicU64, u64) {
-        let number = usize::from(number) % SEGMENTS;
-        (&self.locked[number / 64], 1 << (number % 64))
-    }
-
-    fn has(&self, number: u8) -> bool {
-        let (word, bit) = self.bit(number);
-        word.load(Ordering::SeqCst) & bit != 0
-    }
-
-    fn set(&self, number: u8, is_locked: bool) {
-        let (word, bit) = self.bit(number);
-        match is_locked {
-            true => word.fetch_or(bit, Ordering::SeqCst),
-            false => word.fetch_and(!bit, Ordering::SeqCst),
-        };
-    }
-
-    fn clear(&self) {
-        self.locked.iter().for_each(|word| word.store(0, Ordering::SeqCst));
     }
 }
 
@@ -98,9 +78,9 @@ impl Pair {
     }
 
     fn lock(&self, number: u8) -> bool {
-        let is_locked =
-            self.locks.has(number) || set(self.locks.file(), libc::F_RDLCK, (self.side(), number));
-        self.locks.set(number, is_locked);
+        let is_locked = self.locks.locked.has(number)
+            || set(self.locks.file(), libc::F_RDLCK, (self.side(), number));
+        self.locks.locked.set(number, is_locked);
         is_locked
     }
 
@@ -117,14 +97,14 @@ impl Pair {
     pub fn lock_in_child(&self, numbers: &[u8]) {
         private::forget(self.locks.file());
         self.locks.own.fetch_xor(1, Ordering::SeqCst);
-        self.locks.clear();
-        numbers.iter().for_each(|number| self.locks.set(*number, true));
+        self.locks.locked.clear();
+        numbers.iter().for_each(|number| self.locks.locked.set(*number, true));
     }
 
     /// This process has a connection no longer.
     pub fn unlock(&self, number: u8) {
-        if self.locks.has(number) {
-            self.locks.set(number, false);
+        if self.locks.locked.has(number) {
+            self.locks.locked.set(number, false);
             set(self.locks.file(), libc::F_UNLCK, (self.side(), number));
         }
     }

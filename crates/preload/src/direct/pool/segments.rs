@@ -74,7 +74,7 @@ impl Pair {
         if !self.enter() {
             return Made::Closed;
         }
-        // It is that of another one, perhaps, since the caller has found it.
+        // It may have become the pair of another one since the caller has found it.
         let is_right = self.role() == Role::Client(listener);
         let made = if is_right { self.connect_entered(is_ipv6) } else { Made::Closed };
         if !matches!(made, Made::Connection(..)) {
@@ -160,6 +160,9 @@ impl Pair {
     pub fn ring(&self) {
         for (slot, other) in self.others.iter() {
             let bells = self.queue().take_bells(slot);
+            if bells == 0 {
+                continue;
+            }
             let mark = self.queue().find(slot).map_or(0, |open| open.mark);
             let is_asked = |bell: &u8| bells >> bell & 1 != 0;
             for bell in (0..levada_ring::wire::BELLS as u8).filter(is_asked) {

@@ -39,8 +39,7 @@ impl Pair {
                 continue;
             }
             let number = waiting.segment;
-            let (word, bit) = self.taken_bits(number);
-            word.fetch_or(bit, Ordering::AcqRel);
+            self.taken.set(number, true);
             let is_entered = self.enter();
             return is_entered.then(|| (number, self.segment(number).ends().generation()));
         }
@@ -59,10 +58,7 @@ impl Pair {
         if is_settled || !self.queue().is_known(self.slot()) {
             return None;
         }
-        let first = self.queue().first(|number| {
-            let (word, bit) = self.taken_bits(number);
-            word.load(Ordering::Acquire) & bit == 0
-        });
+        let first = self.queue().first(|number| !self.taken.has(number));
         if first.is_none() {
             self.settled.store(made, Ordering::Relaxed);
         }
