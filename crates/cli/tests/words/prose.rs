@@ -74,7 +74,7 @@ const RECORD: &[Record] = &[
     record("home", 43, 95),
     record("monitor", 80, 143),
     record("node", 25, 62),
-    record("preload", 84, 106),
+    record("preload", 82, 102),
     record("ring", 94, 103),
     record("service", 24, 100),
     record("services", 44, 119),
