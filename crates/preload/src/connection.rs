@@ -144,8 +144,11 @@ pub struct Connection {
     pub has_read_end: AtomicU32,
     /// 1 after a non-blocking connect(2) that has not been asked for its result.
     pub is_connecting: AtomicU32,
-    /// 1 if the descriptor shares its socket with other connections.
+    /// 1 if its socket is another connection's at the same time, or was one before: this library
+    /// keeps its flags.
     pub shares_socket: AtomicU32,
+    /// Of its socket: AF_INET or AF_INET6; 0 while that is unknown.
+    pub domain: AtomicU32,
     /// TCP_NODELAY of such a descriptor: 0 while the program has not set it, else 1 more than it.
     pub nodelay: AtomicU32,
     /// 1 once an option is set that only the kernel knows.
@@ -269,6 +272,7 @@ impl Connection {
             &self.has_read_end,
             &self.is_connecting,
             &self.shares_socket,
+            &self.domain,
             &self.nodelay,
             &self.is_special,
             &self.has_linger,

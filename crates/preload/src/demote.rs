@@ -50,6 +50,8 @@ fn without_tcp(entry: Entry, reason: Reason) {
         // From now on, the program may use connections in ways that this library does not see.
         Phase::Listening if tcp_only::is_on() => direct::close(entry),
         Phase::Listening => direct::shut(entry),
+        // Calls that bypass this library reach the kernel.
+        _ if direct::is_on() => direct::claim(entry),
         _ => {}
     }
 }

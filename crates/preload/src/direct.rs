@@ -17,6 +17,7 @@ mod listeners;
 mod pairs;
 mod pool;
 mod ports;
+mod spares;
 mod stock;
 mod stream;
 
@@ -24,12 +25,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use accept::accept;
-pub use answers::{flags, has_own_flags, name, option, own_socket, set_nonblocking, set_option};
+pub use answers::{flags, name, option, own_socket, set_nonblocking, set_option};
 pub use connect::{connect, has_connected};
 pub use ends::{bury_if_dead, goodbye, leave_for_good, ready, shutdown, take_error};
 pub use listeners::{accepted, announce, close, end, has_waiting, leave, listened, shut};
 pub use pairs::{Member, learn, learn_member, made, retire};
 pub use pool::{Pair, Role};
+pub use spares::{
+    claim, closing, has_own_flags, leave_namespace, release as release_spares, socket,
+};
 pub use stream::{receive, send};
 
 use crate::connection::Phase;
@@ -94,10 +98,12 @@ pub fn in_child() {
     listeners::in_child();
     pairs::in_child();
     connect::in_child();
+    spares::in_child();
 }
 
 /// No thread is at the tables during a fork.
 pub fn before_fork() {
+    spares::before_fork();
     pairs::before_fork();
     connect::before_fork();
 }
@@ -106,4 +112,5 @@ pub fn before_fork() {
 pub fn after_fork() {
     pairs::after_fork();
     connect::after_fork();
+    spares::after_fork();
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::Reason;
 use libc::c_int;
 
-use crate::connection::{Path, Phase};
+use crate::connection::{Connection, Path, Phase};
 use crate::table::{self, Entry};
 use crate::{
     arena, demote, direct, epoll, errno, monitor, poll, prepare, private, process, seccomp,
@@ -111,12 +111,27 @@ pub fn opened(fd: c_int, was_accepted: bool) {
     if !is_tcp(fd) || !prepare::prepare() {
         return;
     }
-    if let Some((number, connection)) = arena::allocate() {
-        match connection.begin(tcp::is_nonblocking(fd), was_accepted) {
-            true => table::insert(fd, number),
-            false => arena::release(number),
-        }
+    if let Some((number, _)) = begin(fd, tcp::is_nonblocking(fd), was_accepted) {
+        table::insert(fd, number);
     }
+}
+
+/// The state of a new connection with this descriptor, which is not in the table yet. `None` if
+/// there are too many.
+pub fn begin(
+    fd: c_int,
+    is_nonblocking: bool,
+    was_accepted: bool,
+) -> Option<(u32, &'static Connection)> {
+    if fd as usize >= table::DESCRIPTORS {
+        return None;
+    }
+    let (number, connection) = arena::allocate()?;
+    let has_begun = connection.begin(is_nonblocking, was_accepted);
+    if !has_begun {
+        arena::release(number);
+    }
+    has_begun.then_some((number, connection))
 }
 
 fn is_tcp(fd: c_int) -> bool {
@@ -160,6 +175,7 @@ pub fn closing(fd: c_int) {
     if !last {
         return;
     }
+    direct::closing(entry);
     if entry.connection.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
         say_goodbye(entry);
         end_offer(entry, true);

@@ -43,7 +43,8 @@ fn home_of(fd: i32) -> Option<&'static AtomicPtr<AtomicI32>> {
     HOMES.get(usize::try_from(fd).ok()?)
 }
 
-fn limit() -> u64 {
+/// Descriptors that the process may have.
+pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
@@ -123,7 +124,15 @@ pub fn with<T>(home: &AtomicI32, use_it: impl FnOnce(BorrowedFd<'_>) -> T) -> Op
 /// # Errors
 /// Those of fcntl(2) with F_DUPFD_CLOEXEC; `BADF` without a descriptor.
 pub fn duplicate(home: &AtomicI32) -> Result<OwnedFd, Errno> {
-    with(home, |fd| fcntl_dupfd_cloexec(fd, first(limit()))).unwrap_or(Err(Errno::BADF))
+    with(home, copy).unwrap_or(Err(Errno::BADF))
+}
+
+/// A duplicate of a descriptor, with a high number.
+///
+/// # Errors
+/// Those of fcntl(2) with F_DUPFD_CLOEXEC.
+pub fn copy(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    fcntl_dupfd_cloexec(fd, first(limit()))
 }
 
 /// Returns true if a descriptor is the library's own.

@@ -78,6 +78,9 @@ real! {
     getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t) -> c_int;
+    bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
+    setns(fd: c_int, kind: c_int) -> c_int;
+    unshare(flags: c_int) -> c_int;
     connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int;
     accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int;
     accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use levada_ring::records::Reason;
 
-use crate::{demote, monitor, poll, private, process, seccomp, shown, table, waking};
+use crate::{demote, direct, monitor, poll, private, process, seccomp, shown, table, waking};
 
 static IS_ON: AtomicU32 = AtomicU32::new(0);
 
@@ -36,6 +36,7 @@ pub fn limit_changed() {
         return;
     }
     enter(Reason::Exhausted);
+    direct::release_spares();
     monitor::leave();
     poll::release();
     waking::release();

@@ -328,6 +328,12 @@ fn options_of_an_accepted_connection_are_those_of_no_other() {
 }
 
 #[test]
+fn a_new_socket_has_nothing_of_the_one_before() {
+    let (_server, port) = server("0", "plain", Sockets::Direct);
+    assert_eq!(edges(&port, &["spares"]).line(), "done");
+}
+
+#[test]
 fn an_epoll_with_direct_connections_can_be_watched() {
     let (_server, port) = server("0", "plain", Sockets::Direct);
     assert_eq!(edges(&port, &["nested"]).line(), "done");

@@ -11,7 +11,7 @@ use super::listeners::{self, Listener};
 use super::{answers, pairs};
 use crate::connection::{Connection, Phase};
 use crate::table::{self, Entry};
-use crate::{arena, errno, lifecycle, monitor, poll, real, seccomp, tcp, tcp_only};
+use crate::{errno, lifecycle, monitor, poll, real, seccomp, tcp, tcp_only};
 
 /// One connection of as many is looked for in the kernel first: neither way keeps the other one
 /// waiting.
@@ -196,12 +196,13 @@ fn take(entry: Entry, listener: &'static Listener, flags: c_int) -> Found {
     };
     lifecycle::is_new(fd);
     let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let Some((number, connection)) = begin(fd, is_nonblocking) else {
+    let Some((number, connection)) = lifecycle::begin(fd, is_nonblocking, true) else {
         // There are too many connections: the kernel has all further ones.
         listeners::close(entry);
         return Found::Nothing.close(fd);
     };
     connection.shares_socket.store(is_shared.into(), Ordering::Relaxed);
+    connection.domain.store(listener.stock.domain.unsigned_abs(), Ordering::Relaxed);
     if !is_shared && is_nonblocking {
         set_nonblocking(fd);
     }
@@ -216,19 +217,6 @@ fn take(entry: Entry, listener: &'static Listener, flags: c_int) -> Found {
             Found::Nothing.close(fd)
         }
     }
-}
-
-/// A connection without a segment. `None` if there are too many.
-fn begin(fd: c_int, is_nonblocking: bool) -> Option<(u32, &'static Connection)> {
-    if fd as usize >= table::DESCRIPTORS {
-        return None;
-    }
-    let (number, connection) = arena::allocate()?;
-    let has_begun = connection.begin(is_nonblocking, true);
-    if !has_begun {
-        arena::release(number);
-    }
-    has_begun.then_some((number, connection))
 }
 
 fn set_nonblocking(fd: c_int) {

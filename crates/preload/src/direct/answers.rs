@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use levada_ring::records::{Reason, Record};
 use libc::{c_int, c_void, sockaddr, socklen_t};
 
+use super::spares::{self, has_own_flags};
 use super::{ends, is_direct, stock};
+use crate::connection::Connection;
 use crate::table::{self, Entry};
 use crate::{errno, real, tcp};
 
@@ -132,8 +134,7 @@ pub unsafe fn write_name(fd: c_int, address: *mut sockaddr, length: *mut socklen
     }
     let record = entry.connection.record();
     let known = Record::address(if is_own { &record.local } else { &record.remote });
-    let domain = tcp::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
-    let bytes = match (domain, known) {
+    let bytes = match (domain_of(entry), known) {
         (Some(libc::AF_INET6), known) => of_ipv6(known),
         (_, SocketAddr::V4(known)) => of_ipv4(known),
         (_, known) => of_ipv6(known),
@@ -230,39 +231,74 @@ pub unsafe fn set_option(
     Some(0)
 }
 
-/// Gives a connection that shares its socket with other connections a socket for itself, whose
-/// options may differ. `false` if there is none. In a process that shares the connection with
-/// others, they hold in this one.
+/// Gives a connection that shares its socket with other connections, or has one that is kept, a
+/// socket for itself, whose options may differ. `false` if there is none. In a process that shares
+/// the connection with others, they hold in this one.
 pub fn own_socket(entry: Entry) -> bool {
+    if spares::find(entry).is_some() {
+        spares::replace(entry);
+    }
     if !has_own_flags(entry) {
         return true;
     }
-    let domain = tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
-    let Some(Ok(socket)) = domain.map(|domain| stock::socket(domain, entry.fd)) else {
-        return false;
-    };
+    let domain = domain_of(entry);
+    let socket = domain.and_then(|domain| stock::socket_like(domain, entry.fd).ok());
+    socket.is_some_and(|socket| give_socket(entry, &socket))
+}
+
+/// Makes all descriptors of a connection those of a new socket, with its flags.
+pub fn give_socket(entry: Entry, socket: &OwnedFd) -> bool {
     let connection = entry.connection;
-    if connection.nonblocking.load(Ordering::Relaxed) != 0 {
-        // SAFETY: the command takes a number.
-        unsafe { real::fcntl64(socket.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK.into()) };
-    }
-    let nodelay = connection.nodelay.load(Ordering::Relaxed);
-    if nodelay != 0 {
-        let value = c_int::from(nodelay == 2);
-        let pointer = (&raw const value).cast();
-        let length = size_of::<c_int>() as socklen_t;
-        let option = libc::TCP_NODELAY;
-        // SAFETY: the value is a local of the stated length.
-        unsafe { real::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, option, pointer, length) };
-    }
-    let mut descriptors = table::entries().filter(|one| one.number == entry.number);
-    if !descriptors.all(|one| replace(one.fd, &socket)) {
-        return false;
-    }
-    if connection.holders.load(Ordering::Relaxed) == 1 {
+    let [is_nonblocking, nodelay] = flags_of(connection);
+    set_flags(socket.as_raw_fd(), is_nonblocking == Some(true), nodelay);
+    let is_replaced = match table::has_duplicates(entry) {
+        false => replace(entry.fd, socket),
+        true => {
+            let mut descriptors = table::entries().filter(|one| one.number == entry.number);
+            descriptors.all(|one| replace(one.fd, socket))
+        }
+    };
+    if is_replaced && connection.holders.load(Ordering::Relaxed) == 1 {
         connection.shares_socket.store(0, Ordering::Relaxed);
     }
-    true
+    is_replaced
+}
+
+/// Lets the kernel have the flags of a connection, which no other one shares its socket with.
+pub fn settle_flags(entry: Entry) {
+    let [is_nonblocking, nodelay] = flags_of(entry.connection);
+    set_flags(entry.fd, is_nonblocking == Some(true), nodelay);
+    entry.connection.shares_socket.store(0, Ordering::Relaxed);
+}
+
+/// O_NONBLOCK, and TCP_NODELAY if the program has set it.
+fn flags_of(connection: &Connection) -> [Option<bool>; 2] {
+    let nodelay = match connection.nodelay.load(Ordering::Relaxed) {
+        0 => None,
+        value => Some(value == 2),
+    };
+    [Some(connection.nonblocking.load(Ordering::Relaxed) != 0), nodelay]
+}
+
+/// Sets O_NONBLOCK and TCP_NODELAY of a socket.
+pub fn set_flags(fd: c_int, is_nonblocking: bool, nodelay: Option<bool>) {
+    let flags = if is_nonblocking { libc::O_NONBLOCK } else { 0 };
+    // SAFETY: the command takes a number.
+    unsafe { real::fcntl64(fd, libc::F_SETFL, flags.into()) };
+    if let Some(value) = nodelay.map(c_int::from) {
+        let length = size_of::<c_int>() as socklen_t;
+        let pointer = (&raw const value).cast();
+        // SAFETY: the value is a local of the stated length.
+        unsafe { real::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, pointer, length) };
+    }
+}
+
+/// The family of a connection's socket: AF_INET or AF_INET6.
+fn domain_of(entry: Entry) -> Option<c_int> {
+    match entry.connection.domain.load(Ordering::Relaxed) {
+        0 => tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN),
+        domain => Some(domain.cast_signed()),
+    }
 }
 
 /// Makes a descriptor one of another socket.
@@ -273,12 +309,6 @@ fn replace(fd: c_int, socket: &OwnedFd) -> bool {
         let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
         real::dup3(socket.as_raw_fd(), fd, flags) >= 0
     }
-}
-
-/// Returns true for a connection whose flags the kernel does not have: its descriptor shares its
-/// socket with other connections.
-pub fn has_own_flags(entry: Entry) -> bool {
-    is_direct(entry) && entry.connection.shares_socket.load(Ordering::Relaxed) != 0
 }
 
 /// The result of F_GETFL: `known` is the kernel's.

@@ -9,7 +9,7 @@ use libc::{c_int, sockaddr, socklen_t};
 use super::listeners::is_new;
 use super::pairs;
 use super::pool::{Made, Pair};
-use super::{answers, is_on};
+use super::{answers, is_on, spares};
 use crate::connection::Phase;
 use crate::lock::Guarded;
 use crate::segments::User;
@@ -76,7 +76,7 @@ pub unsafe fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) ->
     if !target.ip().is_loopback() || !may_be_direct(entry, target) {
         return None;
     }
-    let route = find(fd, target)?;
+    let route = find(entry, target)?;
     // Two threads may connect one socket.
     if !entry.connection.advance(Phase::Fresh, Phase::Offered) {
         return Some(errno::fail(libc::EALREADY) as c_int);
@@ -125,18 +125,27 @@ fn may_be_direct(entry: Entry, target: SocketAddr) -> bool {
         && !tcp_only::is_on()
         && !epoll::is_unsupported(entry)
         && !epoll::is_held_by_several(entry)
-        && is_nonblocking == tcp::is_nonblocking(entry.fd)
-        && tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(domain)
-        && !answers::is_bound(entry.fd)
+        && match spares::find(entry) {
+            // The kernel knows nothing of it.
+            Some((own, _)) => own == domain,
+            None => {
+                is_nonblocking == tcp::is_nonblocking(entry.fd)
+                    && tcp::option(entry.fd, libc::SOL_SOCKET, libc::SO_DOMAIN) == Some(domain)
+                    && !answers::is_bound(entry.fd)
+            }
+        }
 }
 
-fn find(fd: c_int, target: SocketAddr) -> Option<Route> {
+fn find(entry: Entry, target: SocketAddr) -> Option<Route> {
     let is_known =
         TARGETS.with(|all| all.iter().any(|one| one.address == target && one.route.is_some()));
     if is_known != Some(true) {
         return None;
     }
-    let namespace = tcp::namespace(fd)?;
+    let namespace = match spares::find(entry) {
+        Some((_, namespace)) => namespace,
+        None => tcp::namespace(entry.fd)?,
+    };
     TARGETS.with(|all| all.iter().find(|one| one.is_in(target, namespace))?.route)?
 }
 

@@ -59,7 +59,7 @@ impl Stock {
         let made = match duplicate() {
             Some(made) => made,
             None => {
-                let socket = socket(self.domain, listener)?;
+                let socket = socket_like(self.domain, listener)?;
                 match private::keep_in(&self.home, socket) {
                     Ok(()) => duplicate().unwrap_or(Err(Errno::MFILE)),
                     Err(_) => Err(Errno::MFILE),
@@ -71,7 +71,7 @@ impl Stock {
             Err(Errno::MFILE) => {
                 // The number of the stock is one more for the program.
                 self.release();
-                let socket = socket(self.domain, listener)?;
+                let socket = socket_like(self.domain, listener)?;
                 if is_inheritable {
                     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::empty())?;
                 }
@@ -93,7 +93,14 @@ impl Stock {
 const FIRST: c_int = libc::STDERR_FILENO + 1;
 
 /// An unconnected socket with what it inherits from `model`.
-pub fn socket(domain: c_int, model: c_int) -> Result<OwnedFd, Errno> {
+pub fn socket_like(domain: c_int, model: c_int) -> Result<OwnedFd, Errno> {
+    let socket = socket(domain)?;
+    INHERITED.iter().for_each(|option| inherit(*option, model, socket.as_raw_fd()));
+    Ok(socket)
+}
+
+/// An unconnected socket.
+pub fn socket(domain: c_int) -> Result<OwnedFd, Errno> {
     let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
     // SAFETY: the call takes no addresses.
     let fd = unsafe { real::socket(domain, kind, 0) };
@@ -101,9 +108,7 @@ pub fn socket(domain: c_int, model: c_int) -> Result<OwnedFd, Errno> {
         return Err(Errno::from_raw_os_error(errno::last()));
     }
     // SAFETY: the descriptor was made above.
-    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    INHERITED.iter().for_each(|option| inherit(*option, model, socket.as_raw_fd()));
-    Ok(socket)
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn inherit((level, name): (c_int, c_int), from: c_int, to: c_int) {

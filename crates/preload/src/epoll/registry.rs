@@ -319,6 +319,9 @@ pub unsafe fn control(
         // SAFETY: as the caller promises.
         return Some(unsafe { control_direct(epoll, operation, entry, event) });
     }
+    if direct::is_on() {
+        direct::claim(entry);
+    }
     if operation == libc::EPOLL_CTL_DEL {
         remove(instances::find(epoll)?, entry);
         return None;

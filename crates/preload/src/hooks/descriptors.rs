@@ -100,6 +100,11 @@ unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_long) -
     unsafe { fcntl64(fd, command, argument) }
 }
 
+/// Commands that set who gets the signals of a socket, and which.
+const OWNERS: [c_int; 3] = [libc::F_SETOWN, F_SETOWN_EX, F_SETSIG];
+const F_SETOWN_EX: c_int = 15;
+const F_SETSIG: c_int = 10;
+
 /// See fcntl(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
@@ -108,6 +113,11 @@ unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_long)
         && let Some(entry) = table::find(fd)
     {
         demote::both(entry, Reason::Unsupported);
+    }
+    if OWNERS.contains(&command)
+        && let Some(entry) = table::find(fd).filter(|_| direct::is_on())
+    {
+        direct::claim(entry);
     }
     let direct = table::find(fd).filter(|entry| direct::has_own_flags(*entry));
     if let Some(entry) = direct.filter(|_| command == libc::F_SETFL) {

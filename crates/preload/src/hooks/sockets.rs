@@ -10,10 +10,15 @@ use crate::{demote, direct, epoll, errno, lifecycle, real, table, tcp, waking};
 /// See socket(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    let is_tcp =
+        matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & 0xf == libc::SOCK_STREAM;
+    if is_tcp && let Some(fd) = direct::socket(domain, kind, protocol) {
+        return fd;
+    }
     // SAFETY: the call takes no addresses.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     lifecycle::is_new(fd);
-    if matches!(domain, libc::AF_INET | libc::AF_INET6) && kind & 0xf == libc::SOCK_STREAM {
+    if is_tcp {
         // Before it connects: it may enter an epoll now.
         lifecycle::opened(fd, false);
     }
@@ -35,6 +40,7 @@ unsafe extern "C-unwind" fn connect(
     if let Some(code) = unsafe { direct::connect(fd, address, length) } {
         return code;
     }
+    claim(fd);
     // SAFETY: as the program promises.
     let code = unsafe { real::connect(fd, address, length) };
     let saved = errno::last();
@@ -46,9 +52,25 @@ unsafe extern "C-unwind" fn connect(
     code
 }
 
+/// The kernel is about to learn something of a socket.
+fn claim(fd: c_int) {
+    if let Some(entry) = table::find(fd).filter(|_| direct::is_on()) {
+        direct::claim(entry);
+    }
+}
+
+/// See bind(2).
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
+    claim(fd);
+    // SAFETY: as the program promises.
+    unsafe { real::bind(fd, address, length) }
+}
+
 /// See listen(2).
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    claim(fd);
     // SAFETY: the call takes no addresses.
     let code = unsafe { real::listen(fd, backlog) };
     if code == 0 {
@@ -104,7 +126,7 @@ unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
         match entry.connection.phase() {
             Phase::Direct => return direct::shutdown(entry, how),
             Phase::Listening => direct::end(entry),
-            _ => {}
+            _ => claim(fd),
         }
     }
     let entry = table::find(fd).filter(|entry| entry.connection.phase() == Phase::Paired);
@@ -198,6 +220,9 @@ unsafe extern "C-unwind" fn setsockopt(
         if !direct::own_socket(entry) && level != libc::IPPROTO_TCP {
             return errno::fail(libc::EOPNOTSUPP) as c_int;
         }
+        if level != libc::IPPROTO_TCP || name != libc::TCP_NODELAY {
+            direct::claim(entry);
+        }
     }
     // SAFETY: as the program promises.
     unsafe { real::setsockopt(fd, level, name, value, length) }
@@ -214,7 +239,9 @@ unsafe extern "C-unwind" fn getsockopt(
 ) -> c_int {
     // SAFETY: as the program promises.
     let call = || unsafe { real::getsockopt(fd, level, name, value, length) };
-    match table::find(fd).filter(|entry| direct::is_direct(*entry)) {
+    let is_answered =
+        |entry: &table::Entry| direct::is_direct(*entry) || direct::has_own_flags(*entry);
+    match table::find(fd).filter(is_answered) {
         None => call(),
         // SAFETY: as the program promises.
         Some(entry) => unsafe { direct::option(entry, (level, name), value, length, call) },

@@ -5,11 +5,14 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_long, c_uint, sigset_t, timespec};
 
-use crate::{epoll, io_uring, poll, prepare, real, seccomp, table};
+use crate::{epoll, io_uring, poll, process, real, seccomp, table};
 
 /// Calls after which the process may no longer reach the monitor, see [`users`](super::users).
 const LEAVING: [c_long; 4] =
     [libc::SYS_setuid, libc::SYS_setreuid, libc::SYS_setresuid, libc::SYS_chroot];
+
+/// Calls whose child may use the memory of this process.
+const FORKS: [c_long; 3] = [libc::SYS_vfork, libc::SYS_clone, libc::SYS_clone3];
 
 /// See syscall(2). What concerns a connection is done by the function of that name. Arguments that
 /// the program did not pass are not used.
@@ -30,7 +33,10 @@ unsafe extern "C-unwind" fn syscall(
         seccomp::before_filter();
     }
     if LEAVING.contains(&number) {
-        prepare::prepare();
+        super::users::leave();
+    }
+    if FORKS.contains(&number) {
+        process::lend();
     }
     // SAFETY: as the program promises.
     let done = unsafe { of_descriptor(number, arguments) };
@@ -81,6 +87,7 @@ unsafe fn of_descriptor(number: c_long, arguments: [c_long; 6]) -> Option<c_long
                 libc::setsockopt(fd, b as _, c as _, d as _, e as _) as isize
             }
             libc::SYS_connect if found(a) => libc::connect(fd, b as _, c as _) as isize,
+            libc::SYS_bind if found(a) => libc::bind(fd, b as _, c as _) as isize,
             libc::SYS_listen if found(a) => libc::listen(fd, b as _) as isize,
             libc::SYS_accept if found(a) => libc::accept(fd, b as _, c as _) as isize,
             libc::SYS_getsockname if found(a) => libc::getsockname(fd, b as _, c as _) as isize,
@@ -103,6 +110,8 @@ unsafe fn of_descriptor(number: c_long, arguments: [c_long; 6]) -> Option<c_long
             libc::SYS_accept4 => libc::accept4(fd, b as _, c as _, d as _) as isize,
             libc::SYS_setrlimit => libc::setrlimit(a as _, b as _) as isize,
             libc::SYS_prlimit64 => libc::prlimit(a as _, b as _, c as _, d as _) as isize,
+            libc::SYS_setns => libc::setns(fd, b as _) as isize,
+            libc::SYS_unshare => libc::unshare(a as _) as isize,
             libc::SYS_execve => libc::execve(a as _, b as _, c as _) as isize,
             _ => return of_events(number, arguments),
         }

@@ -1,5 +1,6 @@
 //! Functions of libc that must be entered as the program has called them: a variadic one, whose
-//! arguments this library does not know, and `dlopen`, which looks where its caller is.
+//! arguments this library does not know, `dlopen`, which looks where its caller is, and `vfork`, which
+//! returns twice.
 //!
 //! Each calls a function of this library with its first arguments, and then jumps to the function
 //! of libc, with all registers of arguments and the stack as they were.
@@ -10,7 +11,7 @@ use std::sync::atomic::AtomicPtr;
 use levada_ring::records::Reason;
 use libc::{c_char, c_int, c_void};
 
-use crate::{demote, real, table, tcp_only};
+use crate::{demote, process, real, table, tcp_only};
 
 /// Defines a function that calls `$before` and jumps to the address that it returns: System V ABI
 /// for x86-64, where `al` has the number of vector registers of a variadic call.
@@ -114,6 +115,24 @@ extern "C" fn before_dlmopen() -> *mut c_void {
     real::find(&NEXT, c"dlmopen")
 }
 
+extern "C" fn before_vfork() -> *mut c_void {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    process::lend();
+    real::find(&NEXT, c"vfork")
+}
+
+extern "C" fn before_clone(
+    _run: *const c_void,
+    _stack: *const c_void,
+    flags: c_int,
+) -> *mut c_void {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    if flags & libc::CLONE_VM != 0 && flags & libc::CLONE_THREAD == 0 {
+        process::lend();
+    }
+    real::find(&NEXT, c"clone")
+}
+
 jump_after!(
     /// See dprintf(3).
     dprintf,
@@ -143,4 +162,14 @@ jump_after!(
     /// See dlmopen(3).
     dlmopen,
     before_dlmopen
+);
+jump_after!(
+    /// See vfork(2): the child uses the memory of this process.
+    vfork,
+    before_vfork
+);
+jump_after!(
+    /// See clone(2), whose child may use the memory of this process.
+    clone,
+    before_clone
 );

@@ -31,6 +31,9 @@ pub fn send(entry: Entry, pieces: &[iovec], flags: c_int, real: impl Fn() -> isi
         connection.settle(Reason::Unsupported);
     }
     if connection.phase() != Phase::Paired {
+        if flags & libc::MSG_FASTOPEN != 0 && direct::is_on() {
+            direct::claim(entry);
+        }
         return send_in_kernel(entry, real);
     }
     if flags & !SEND_FLAGS != 0 {

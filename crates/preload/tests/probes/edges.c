@@ -4,7 +4,7 @@
 //   edges FD used       finds a direct connection, inherited by exec, without the library
 //
 // WAY: many, several, options, read, unread, nested, children, orphans, exec, attack,
-//   limit, namespace (with the server, which gets PORT there)
+//   limit, spares, namespace (with the server, which gets PORT there)
 
 #include "rules.h"
 
@@ -177,6 +177,127 @@ static void namespace(int port, const char *server) {
     use(port, "plain");
 }
 
+static unsigned long inode(int fd) {
+    struct stat found;
+    CHECK(fstat(fd, &found) == 0);
+    return found.st_ino;
+}
+
+static int option(int fd, int level, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    CHECK(getsockopt(fd, level, name, &value, &length) == 0);
+    return value;
+}
+
+// As the kernel has it.
+static int raw_option(int fd, int level, int name) {
+    int value = -1;
+    socklen_t length = sizeof value;
+    long length_at = (long)&length;
+    register long r10 __asm__("r10") = (long)&value;
+    register long r8 __asm__("r8") = length_at;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"((long)SYS_getsockopt), "D"((long)fd), "S"((long)level),
+                       "d"((long)name), "r"(r10), "r"(r8)
+                     : "rcx", "r11", "memory");
+    CHECK(result == 0);
+    return value;
+}
+
+// A new socket, which is one that a direct connection has left.
+static int spare(int port) {
+    int fd = direct(port);
+    unsigned long left = inode(fd);
+    close(fd);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(inode(fd) == left);
+    CHECK(!(fcntl(fd, F_GETFL) & O_NONBLOCK) && !(raw(SYS_fcntl, fd, F_GETFL, 0, 0) & O_NONBLOCK));
+    CHECK(option(fd, IPPROTO_TCP, TCP_NODELAY) == 0 && option(fd, SOL_SOCKET, SO_KEEPALIVE) == 0);
+    CHECK(!(fcntl(fd, F_GETFD) & FD_CLOEXEC));
+    return fd;
+}
+
+// A listener of this process, whose first connection is one of the kernel.
+static int listener(struct sockaddr_in *address) {
+    socklen_t length = sizeof *address;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    *address = at(0);
+    CHECK(bind(fd, (void *)address, length) == 0 && listen(fd, 8) == 0);
+    CHECK(getsockname(fd, (void *)address, &length) == 0);
+    return fd;
+}
+
+// What a program does with a new socket concerns no socket after it, whoever had it before.
+static void spares(int port) {
+    struct sockaddr_in to;
+    socklen_t length = sizeof to;
+    char byte = 'x';
+    // Its flags, with a direct connection.
+    int fd = spare(port);
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0 && fcntl(fd, F_GETFL) & O_NONBLOCK);
+    CHECK(option(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+    to = at(port);
+    CHECK(connect(fd, (void *)&to, length) < 0 && errno == EINPROGRESS && !kernel_knows(fd));
+    CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK && option(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+    close(fd);
+    // An option that the kernel has to know.
+    fd = spare(port);
+    set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    CHECK(raw_option(fd, SOL_SOCKET, SO_KEEPALIVE) == 1);
+    close(fd);
+    // A connection of the kernel, with the flags from before.
+    fd = spare(port);
+    int server = listener(&to), other = dup(fd);
+    set(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    CHECK(connect(fd, (void *)&to, length) < 0 && errno == EINPROGRESS);
+    int accepted = accept(server, NULL, NULL);
+    CHECK(accepted >= 0 && kernel_knows(fd) && kernel_knows(other) && inode(fd) == inode(other));
+    CHECK(raw(SYS_fcntl, fd, F_GETFL, 0, 0) & O_NONBLOCK);
+    CHECK(raw_option(fd, IPPROTO_TCP, TCP_NODELAY) == 1);
+    close(fd), close(other), close(accepted), close(server);
+    // A connection that the library does not see ends when it is closed.
+    fd = spare(port);
+    server = listener(&to);
+    CHECK(raw(SYS_connect, fd, (long)&to, length, 0) == 0);
+    accepted = accept(server, NULL, NULL);
+    close(fd);
+    CHECK(read(accepted, &byte, 1) == 0);
+    fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(!kernel_knows(fd) && getsockname(fd, (void *)&to, &length) == 0 && to.sin_port == 0);
+    close(fd), close(accepted), close(server);
+    // A child has the same socket.
+    fd = spare(port);
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    server = listener(&to);
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(raw(SYS_fcntl, fd, F_GETFL, 0, 0) & O_NONBLOCK);
+        CHECK(connect(fd, (void *)&to, length) == 0 || errno == EINPROGRESS);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && kernel_knows(fd));
+    close(fd), close(server);
+    // A thread that enters another network namespace has sockets of that one.
+    fd = spare(port);
+    close(fd);
+    if (unshare(CLONE_NEWNET) == 0) {
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+        server = raw(SYS_socket, AF_INET, SOCK_STREAM, 0, 0);
+        unsigned long cookies[2] = {0, 1};
+        length = sizeof cookies[0];
+        CHECK(getsockopt(fd, SOL_SOCKET, 71, &cookies[0], &length) == 0); // SO_NETNS_COOKIE
+        CHECK(getsockopt(server, SOL_SOCKET, 71, &cookies[1], &length) == 0);
+        CHECK(cookies[0] == cookies[1]);
+    }
+    puts("done");
+}
+
 int main(int argc, char **argv) {
     CHECK(argc >= 3);
     int port = atoi(argv[1]);
@@ -186,6 +307,8 @@ int main(int argc, char **argv) {
         several(port);
     } else if (strcmp(argv[2], "options") == 0) {
         options(port);
+    } else if (strcmp(argv[2], "spares") == 0) {
+        spares(port);
     } else if (strcmp(argv[2], "read") == 0 || strcmp(argv[2], "unread") == 0) {
         killed(port, argv[2][0] == 'r');
     } else if (strcmp(argv[2], "nested") == 0) {
