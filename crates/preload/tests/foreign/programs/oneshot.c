@@ -57,6 +57,9 @@ static void *work(void *argument) {
         if (is_registered[fd]) arm(EPOLL_CTL_MOD, fd, 0);
         if (!echo(fd)) {
             is_registered[fd] = 0;
+            // Else, while epoll_wait of the other thread looks at the file, the kernel (6.18) only ends
+            // the connection when that call returns, which may be never.
+            if (operation == EPOLL_CTL_MOD) epoll_ctl(epoll, EPOLL_CTL_DEL, fd, NULL);
             close(fd);
             continue;
         }
